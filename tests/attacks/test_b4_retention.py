@@ -13,7 +13,7 @@ from snapreplay.service.control.status import BlockedTopic
 from snapreplay.service.live import recoverability_monitor
 from snapreplay.service.live.recoverability_monitor import RecoverabilityMonitor
 from tests.support import apps
-from tests.support.stage import Stage, processed, snapshot, until
+from tests.support.stage import Stage, snapshot, until
 from tests.support.tampering import trim
 
 LEAN = {"changelog": {"enabled": False}}
@@ -51,11 +51,9 @@ async def two_more(looks: list[Any]) -> None:
 async def past(here: Stage, service: Any) -> None:
     """Snapshots at 20 and 40, position 60."""
     for _ in range(2):
-        await here.feed(20)
-        await processed(service, {0: here.sent})
+        await here.process(service, 20)
         await snapshot(service)
-    await here.feed(20)
-    await processed(service, {0: here.sent})
+    await here.process(service, 20)
     await looked_at(service)
 
 
@@ -94,8 +92,7 @@ async def test_b4_what_an_open_transaction_holds_back_is_named(stage, unique):
     here = await stage(apps.ledger(unique("blocked")))
     topic = here.input
     async with here.running() as service:
-        await here.feed(5)
-        await here.all_processed(service)
+        await here.process(service, 5)
         before_ms = wall_ms()
         foreign = await asyncio.to_thread(left_open, here.bootstrap_servers, topic)
         await here.feed(10)

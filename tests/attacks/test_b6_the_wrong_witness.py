@@ -26,8 +26,7 @@ async def test_b6_who_was_expelled_unheard_takes_nothing_back(stage, unique, chi
     here = await stage(apps.ledger(unique("b6")))
     proxy = Proxy(broker.bootstrap_servers)
     async with proxy.through(), here.running(instance_id="cut") as cut:
-        await here.feed(10)
-        await here.all_processed(cut)
+        await here.process(cut, 10)
         proxy.fault = lambda api_key: "reset before" if api_key in lost else "pass"
         other = children.start("ledger", here.app.app_id, instance_id="other")
         await asyncio.to_thread(other.wait_live)

@@ -63,8 +63,7 @@ async def test_b7_a_restore_that_computes_keeps_membership_and_answers(stage, un
     enough = tmp_path / "enough"
     enough.touch()
     async with here.running(batch={"records_max": 50}) as service:
-        await here.feed(RECORDS, until=str(enough))
-        await here.all_processed(service)
+        await here.process(service, RECORDS, until=str(enough))
     enough.unlink()
     child = children.start("busy", here.app.app_id, restore__mode="replay")
     await asyncio.to_thread(child.wait_http)

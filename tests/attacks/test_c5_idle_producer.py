@@ -24,8 +24,7 @@ async def test_c5_an_expired_transactional_id_costs_one_recovery(unique):
     with LocalBroker(properties=FORGETFUL) as broker:
         here = await Stage(broker.bootstrap_servers, apps.ledger(unique("c5"))).prepare()
         async with here.running() as service:
-            await here.feed(10)
-            await here.all_processed(service)
+            await here.process(service, 10)
             epoch = service.restore_status()[0].owner_epoch
             await asyncio.sleep(4)  # idle time is what this is about
             await here.feed(10)

@@ -1,11 +1,16 @@
 """Looks at a page in each of its states: its verdict, its accessibility, its widths."""
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Literal, get_args
 
 from axe_playwright_python.async_playwright import Axe
 from axe_playwright_python.base import AxeResults
 from playwright.async_api import Locator, Page, ViewportSize, expect
+
+from tests.support.fake_control import FakeControl
+from tests.support.served import served
 
 Theme = Literal["light", "dark"]
 WIDTHS = (360, 768, 1440)
@@ -14,6 +19,14 @@ AXE = Axe()
 RULES: dict[Theme, dict[str, object]] = {"light": {}, "dark": {"runOnly": ["color-contrast"]}}
 VIOLATIONS = "rules => axe.run({ ...rules, resultTypes: ['violations'] }).then(({ violations }) => ({ violations }))"
 """All that it found otherwise is megabytes of no use."""
+
+
+@asynccontextmanager
+async def opened(page: Page, control: FakeControl) -> AsyncIterator[str]:
+    """Serve the page of this control, and open it."""
+    async with served(control) as url:
+        await page.goto(url)
+        yield url
 
 
 async def says(page: Page, headline: str | re.Pattern[str]) -> None:

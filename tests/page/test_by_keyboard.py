@@ -8,11 +8,10 @@ from playwright.async_api import Page, expect
 
 from snapreplay import MapState
 from snapreplay.api.server import HttpServer
-from tests.page.looking import details, says, tab
+from tests.page.looking import details, opened, says, tab
 from tests.page.test_states import healthy
 from tests.support import apps
 from tests.support.fake_control import FAILED, FakeControl
-from tests.support.served import served
 
 
 def asked(control: FakeControl) -> list[tuple[str, str]]:
@@ -24,8 +23,7 @@ async def test_a_dialog_is_answered_and_left_by_keyboard(page: Page) -> None:
     """Enter opens it with the focus in it, Escape leaves it and asks for nothing, Enter in its field confirms. The
     focus comes back to the button."""
     control = healthy()
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         await says(page, re.compile("Healthy"))
         await tab(page, "Snapshots")
         write, dialog = page.get_by_role("button", name="Write snapshots"), page.get_by_role("dialog")
@@ -45,8 +43,7 @@ async def test_a_dialog_is_answered_and_left_by_keyboard(page: Page) -> None:
 
 async def test_a_dialog_that_is_opened_again_at_once_keeps_its_words(page: Page) -> None:
     """The browser tells of a close later, on a busy machine after the next key: the event is not about the new one."""
-    async with served(healthy()) as url:
-        await page.goto(url)
+    async with opened(page, healthy()):
         await says(page, re.compile("Healthy"))
         await tab(page, "Snapshots")
         write, dialog = page.get_by_role("button", name="Write snapshots"), page.get_by_role("dialog")
@@ -62,8 +59,7 @@ async def test_a_dialog_that_is_opened_again_at_once_keeps_its_words(page: Page)
 async def test_the_way_to_a_partition_is_by_keyboard(page: Page) -> None:
     """The first stop skips the links. A partition of the picture opens its details, and has the focus there. Their
     address leads to them again, and back leads to the overview."""
-    async with served(healthy()) as url:
-        await page.goto(url)
+    async with opened(page, healthy()):
         await says(page, re.compile("Healthy"))
         await page.keyboard.press("Tab")
         await expect(page.locator(".skip")).to_be_focused()
@@ -86,8 +82,7 @@ async def test_the_way_to_a_partition_is_by_keyboard(page: Page) -> None:
 async def test_a_proposed_snapshot_is_adopted_by_its_offset(page: Page) -> None:
     """Without an offset nothing is asked. A refusal is shown in the dialog, which stays."""
     control = healthy()
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         await details(page, 0)
         await page.get_by_role("button", name="Adopt a proposed snapshot").press("Enter")
         dialog = page.get_by_role("dialog")
@@ -116,8 +111,7 @@ async def test_a_range_is_browsed(stage: Any, unique: Any, page: Page) -> None:
     here = await stage(apps.ledger(unique("range"), state=accounts))
     addresses: list[Any] = []
     async with here.running(http=HttpServer(on_bound=addresses.append)) as service:
-        await here.feed(20)
-        await here.all_processed(service)
+        await here.process(service, 20)
         await page.goto(f"http://127.0.0.1:{addresses[0].port}/")
         await says(page, re.compile("Healthy"))
         await tab(page, "State")

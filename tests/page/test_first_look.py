@@ -5,9 +5,8 @@ import re
 import msgspec
 from playwright.async_api import Page, expect
 
-from tests.page.looking import says, tab
+from tests.page.looking import opened, says, tab
 from tests.support.fake_control import FAILED, LIVE, FakeControl
-from tests.support.served import served
 
 
 async def test_the_page_says_what_is_wrong_and_what_to_do(page: Page) -> None:
@@ -15,8 +14,7 @@ async def test_the_page_says_what_is_wrong_and_what_to_do(page: Page) -> None:
     failed = msgspec.structs.replace(FAILED, partition=1)
     control = FakeControl([msgspec.structs.replace(LIVE, recoverable=True), failed])
     control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=2)
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         await says(page, re.compile("1 of 2 partitions is down"))
         card = page.get_by_role("article", name="Partition 1 is down")
         assert FAILED.error is not None

@@ -10,10 +10,9 @@ from snapreplay.api.server import HttpServer
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.kafka_reads import PartitionHistory, PastOwnership
 from snapreplay.service.control.status import Decision
-from tests.page.looking import looked_at, says, tab
+from tests.page.looking import looked_at, opened, says, tab
 from tests.support import apps
 from tests.support.fake_control import FakeControl
-from tests.support.served import served
 from tests.support.stage import snapshot
 
 pytestmark = pytest.mark.kafka
@@ -25,13 +24,11 @@ async def test_owners_and_snapshots_are_a_picture_and_tables(stage: Any, unique:
     here = await stage(apps.ledger(unique("owners")), retention={"snapshots_kept": 5})
     for name in ("ledger-0", "ledger-1"):
         async with here.running(instance_id=name) as service:
-            await here.feed(30)
-            await here.all_processed(service)
+            await here.process(service, 30)
             await snapshot(service)
     addresses: list[Any] = []
     async with here.running(instance_id="ledger-2", http=HttpServer(on_bound=addresses.append)) as service:
-        await here.feed(30)
-        await here.all_processed(service)
+        await here.process(service, 30)
         await snapshot(service)
         await page.goto(f"http://127.0.0.1:{addresses[0].port}/")
         await says(page, re.compile("Healthy"))
@@ -53,8 +50,7 @@ async def test_the_present_owner_has_its_name_without_its_claim(page: Page) -> N
     control = FakeControl()
     now, before = (PastOwnership(epoch, "", "", "", None, 60, wall_time()) for epoch in (130, 7))
     control.histories = PartitionHistory(0, (now, before), (), is_whole=False)
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         await tab(page, "History")
         owners = page.get_by_role("region", name="Owners of partition 0: table").get_by_role("row")
         await expect(owners.nth(1)).to_contain_text(control.service_facts.instance_id)
@@ -65,8 +61,7 @@ async def test_decisions_are_a_table(page: Page) -> None:
     """Newest first, as in the log. Where nothing was decided there is no table."""
     control, at = FakeControl(), wall_time()
     control.histories = PartitionHistory(0, (), (), is_whole=True)
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         await tab(page, "History")
         await expect(page.get_by_text("No process has claimed it yet.")).to_be_visible()
         table = page.get_by_role("region", name="Decisions of partition 0: table")
@@ -88,8 +83,7 @@ async def test_what_cannot_be_read_is_said(page: Page) -> None:
     """The reason is below the button, and it can be asked again."""
     control = FakeControl()
     control.histories = None
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         await tab(page, "History")
         await expect(page.get_by_role("alert")).to_contain_text("its log cannot be read: no broker")
         await expect(page.get_by_role("button", name="Read it again")).to_be_enabled()

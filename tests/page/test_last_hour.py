@@ -14,11 +14,10 @@ from snapreplay.api.last_hour import EVERY_SECONDS, ROWS, Row, view
 from snapreplay.service.clock import boot_seconds, wall_ms
 from snapreplay.service.control.restore_plan import RestoreObjective
 from snapreplay.service.control.status import CommitTimes, PartitionStatus
-from tests.page.looking import details, looked_at, says
+from tests.page.looking import details, looked_at, opened, says
 from tests.support import apps
 from tests.support.child import Child
 from tests.support.fake_control import FAILED, LIVE, LOADING, FakeControl
-from tests.support.served import served
 
 pytestmark = pytest.mark.kafka
 SOME = re.compile(r"Records per second: now .*, at most [1-9]")
@@ -105,8 +104,7 @@ async def test_a_gap_and_a_plot_are_read_by_keyboard(page: Page) -> None:
     await remembers(page, made_up)
     control = Working()
     control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=1)
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         first = plot(page)
         await expect(page.locator(".key")).to_contain_text("not all partitions were known to be live")
         said = first.locator(".at")
@@ -129,8 +127,7 @@ async def test_a_lag_names_the_partitions_that_it_leaves_out(page: Page) -> None
     control = FakeControl(live)
     control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=3)
     await remembers(page, lambda age: Row(3, 2, 0.0, None, None, None, None, 0) if age < 9 else None)
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         figure = page.locator(".plots figure").nth(2)
         for others, said in (
             ([FAILED], "without partition 2, which is down"),
@@ -150,8 +147,7 @@ async def test_an_older_process_remembers_nothing(page: Page) -> None:
         await route.fulfill(status=404, body=problem, content_type="application/problem+json")
 
     await page.route("**/api/v1/last-hour*", answer)
-    async with served(FakeControl()) as url:
-        await page.goto(url)
+    async with opened(page, FakeControl()):
         await expect(page.locator(".key")).to_contain_text("of a version that does not remember it")
         await expect(plot(page)).to_have_attribute("aria-label", re.compile(r"Records per second: now not known"))
         await looked_at(page)
@@ -166,8 +162,7 @@ async def test_the_scale_of_the_commits_has_no_zero(page: Page) -> None:
         "  written.set(label.split(':')[0], (written.get(label.split(':')[0]) ?? new Set()).add(text));"
         "  return write.call(this, text, ...at); }"
     )
-    async with served(Working()) as url:
-        await page.goto(url)
+    async with opened(page, Working()):
         await remembers(page, lambda age: Row(1, 1, 400.0, 0.02, 4.0 if age == 50 else 0.05, 12e6, 0.4, 5))
         await expect(page.get_by_role("img", name=re.compile("^Commit: .*at most 4.0 s"))).to_be_visible()
         labels = await page.evaluate("[...written.get('Commit')].filter(each => each && !each.includes(':'))")

@@ -14,7 +14,7 @@ from snapreplay.api.views import LISTED_MAX
 from snapreplay.service.control.operations import Command, DrillPartition, Operation
 from snapreplay.service.control.protocol import Check
 from snapreplay.service.control.status import BlockedTopic
-from tests.page.looking import details, looked_at, says, tab
+from tests.page.looking import details, looked_at, opened, says, tab
 from tests.page.test_states import Held
 from tests.support.fake_control import FAILED, LIVE, FakeControl, ago
 from tests.support.served import LATE, control_of, peer, program, served
@@ -33,8 +33,7 @@ def of_many(*statuses: object, **changes: object) -> FakeControl:
 async def test_a_refusal_that_comes_after_its_question_was_left_is_said(page: Page) -> None:
     """Escape leaves the question while the request is under way: what became of it is not silent."""
     held = await Held.of(page)
-    async with served(of_many(msgspec.structs.replace(FAILED, partition=0))) as url:
-        await page.goto(url)
+    async with opened(page, of_many(msgspec.structs.replace(FAILED, partition=0))):
         await page.route("**/trigger-snapshot", held.hold)
         await tab(page, "Snapshots")
         await page.get_by_role("button", name="Write snapshots").click()
@@ -69,8 +68,7 @@ async def test_what_a_late_service_was_asked_for_is_asked_again_and_done_once(
 
     blocked = threading.Event()
     monkeypatch.setattr(Asking, "perform", late)
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         page.on("response", lambda answer: codes.append(answer.status) if answer.request.method == "POST" else None)
         await tab(page, "Snapshots")
         await page.get_by_role("button", name="Write snapshots").click()
@@ -85,8 +83,7 @@ async def test_what_a_late_service_was_asked_for_is_asked_again_and_done_once(
 async def test_an_operation_behind_the_last_50_is_followed_to_its_end(page: Page) -> None:
     """The status does not list it any more, so the page asks for it by its id."""
     control = of_many()
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         await tab(page, "Snapshots")
         await page.get_by_role("button", name="Write snapshots").click()
         await page.get_by_role("dialog").get_by_role("button", name="Write snapshots").click()
@@ -101,8 +98,7 @@ async def test_an_operation_behind_the_last_50_is_followed_to_its_end(page: Page
 async def test_of_several_retries_the_refusal_of_one_stops_no_other(page: Page) -> None:
     """It is said how many were begun, and of which one it is refused."""
     control = of_many(*(msgspec.structs.replace(FAILED, partition=number) for number in range(3)))
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         await page.get_by_role("button", name="Retry 3 partitions").click()
         control.statuses[0] = LIVE
         await page.get_by_role("dialog").get_by_role("button", name="Retry").click()
@@ -116,15 +112,13 @@ async def test_of_several_retries_the_refusal_of_one_stops_no_other(page: Page) 
 async def test_partitions_with_one_trouble_have_one_card(page: Page) -> None:
     """However many they are. The command is for them, and for no other: that may be paused on purpose."""
     reason = "topic ledger-snapshots does not exist"
-    async with served(of_many(recoverable=False, unrecoverable_reason=reason)) as url:
-        await page.goto(url)
+    async with opened(page, of_many(recoverable=False, unrecoverable_reason=reason)) as url:
         await says(page, "✕ Partitions 0–11 are live, but could not be restored now")
         cards = page.get_by_role("main").locator("article.problem")
         await expect(cards).to_have_count(1)
         await expect(cards).to_contain_text(f"Partition 0: {reason}")
         await looked_at(page)
-    async with served(of_many(paused_since=ago(60), paused_reason="repairs")) as url:
-        await page.goto(url)
+    async with opened(page, of_many(paused_since=ago(60), paused_reason="repairs")) as url:
         await says(page, re.compile("Partitions 0–11 are paused"))
         await expect(cards).to_have_count(1)
         command = "snapreplay resume" + "".join(f" --partition {number}" for number in range(12)) + f" --url {url}"
@@ -156,8 +150,7 @@ async def test_a_read_that_is_not_answered_is_told_in_words(page: Page) -> None:
     async def cut(route: Route) -> None:
         await route.abort()
 
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         await tab(page, "History")
         read, alert = page.get_by_role("button", name="Read it again"), page.get_by_role("alert")
         await expect(alert).to_contain_text("its log cannot be read: no broker")
@@ -204,8 +197,7 @@ async def test_a_dead_process_whose_partitions_others_have_is_no_outage(page: Pa
     one = of_many(*(msgspec.structs.replace(LIVE, partition=number, owner_epoch=900) for number in range(4)))
     with program("p2") as two:
         one.peers = (peer("p2", two.url, 0, 1, 2, 3),)
-        async with served(one) as url:
-            await page.goto(url)
+        async with opened(page, one):
             await says(page, re.compile("Healthy"))
             two.process.kill()
             await says(page, "! Process name-p2 on host-p2 seems to be dead")
@@ -223,8 +215,7 @@ async def test_while_no_broker_answers_nobody_is_said_to_take_over(page: Page) -
     with program("p2") as two:
         one.service_facts = msgspec.structs.replace(one.service_facts, partition_count=4)
         one.peers = (peer("p2", two.url, 3),)
-        async with served(one) as url:
-            await page.goto(url)
+        async with opened(page, one):
             await expect(page.get_by_role("link", name="name-p2")).to_be_visible()
             two.process.kill()
             await says(page, "✕ Process host-a has no contact with the app's group, and 1 more")

@@ -14,7 +14,7 @@ from playwright.async_api import Browser, Page, Route, expect
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.protocol import Topology, TopologyInput
 from snapreplay.service.control.status import CallStatus, InputStatus, RecoveryStatus
-from tests.page.looking import looked_at, says, tab
+from tests.page.looking import looked_at, opened, says, tab
 from tests.support.fake_control import FAILED, LIVE, FakeControl
 from tests.support.served import served
 
@@ -74,8 +74,7 @@ async def test_an_answer_that_does_not_come_is_told_and_its_last_one_greyed(page
     """It says how old its knowledge is, and its buttons are off until an answer comes."""
     await page.clock.install()
     held = await Held.of(page)
-    async with served(healthy()) as url:
-        await page.goto(url)
+    async with opened(page, healthy()):
         await says(page, re.compile("Healthy"))
         await page.route(ANSWERS, held.hold)
         await page.clock.run_for(7_000)
@@ -105,8 +104,7 @@ async def test_a_refusal_is_shown_with_its_reason(page: Page) -> None:
     async def refuse(route: Route) -> None:
         await route.fulfill(status=500, body=json.dumps(problem), content_type="application/problem+json")
 
-    async with served(healthy()) as url:
-        await page.goto(url)
+    async with opened(page, healthy()) as url:
         await says(page, re.compile("Healthy"))
         await page.route("**/restore-status*", refuse)
         await says(page, re.compile("The process refuses to answer"))
@@ -143,8 +141,7 @@ async def test_half_an_answer_is_none(page: Page) -> None:
     async def cut(route: Route) -> None:
         await route.fulfill(status=200, body='{"partitions": [', content_type="application/json")
 
-    async with served(healthy()) as url:
-        await page.goto(url)
+    async with opened(page, healthy()):
         await says(page, re.compile("Healthy"))
         await page.route("**/restore-status*", cut)
         await says(page, re.compile("The process cannot be reached"))
@@ -178,8 +175,7 @@ async def test_where_there_is_nothing_it_says_so(page: Page) -> None:
     """A process without partitions, snapshots, operations and peers has no empty tables."""
     control = FakeControl([])
     control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=None)
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         await expect(page.locator(".band")).to_contain_text("The app's topics have not been seen yet.")
         for name, said in {
             "Partitions": "No process has a partition.",
@@ -220,8 +216,7 @@ async def test_a_partition_that_waits_for_a_schema_needs_attention(page: Page) -
     why = "waiting for schema 7 of the schema registry http://registry:8081: it answers 503"
     restore = msgspec.structs.replace(live.restore or RecoveryStatus(), waiting_for=why)
     control.statuses[0] = msgspec.structs.replace(live, restore=restore)
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         await says(page, re.compile("Partition 0 waits and processes nothing"))
         await expect(page.locator("main")).to_contain_text("W" + why[1:])
 
@@ -235,8 +230,7 @@ async def test_the_topology_shows_lag_and_pending_calls_and_a_card_the_open_circ
     control.service_facts = msgspec.structs.replace(control.service_facts, topology=topology)
     call = CallStatus("carrier", 3, 12, circuit_open=True, last_error="TimeoutError", oldest_at=wall_time())
     control.statuses[0] = msgspec.structs.replace(control.statuses[0], calls=(call,))
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         await says(page, "! Call carrier fails in partition 0")
         await expect(page.get_by_role("article", name="Call carrier fails")).to_contain_text("TimeoutError")
         nodes = page.locator(".node")
@@ -268,8 +262,7 @@ async def test_the_partitions_of_a_broadcast_table_count_together(page: Page) ->
     parts = tuple(InputStatus(f"rates/{number}", 5, 7, 7) for number in range(3))
     first = control.statuses[0].inputs[0]
     control.statuses[0] = msgspec.structs.replace(control.statuses[0], inputs=(first, *parts))
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         await expect(page.locator(".node").nth(1)).to_contain_text(re.compile(r"rates\s.*6 lag"))
 
 
@@ -283,8 +276,7 @@ async def test_the_topology_knows_no_lag_while_a_partition_is_down_and_shows_whi
     assert FAILED.error is not None
     error = msgspec.structs.replace(FAILED.error, record_id="order-eu-1-7")
     control.statuses[1] = msgspec.structs.replace(FAILED, partition=1, error=error)
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         nodes = page.locator(".node")
         await expect(nodes).to_contain_text(
             [

@@ -14,11 +14,10 @@ from playwright.async_api import Page, expect
 from snapreplay.service.clock import wall_time
 from snapreplay.service.control.restore_plan import Forecast
 from snapreplay.service.control.status import PartitionStatus, Progress, RecoveryStatus
-from tests.page.looking import looked_at, says
+from tests.page.looking import looked_at, opened, says
 from tests.support import apps
 from tests.support.fake_control import LIVE, LOADING, FakeControl
 from tests.support.gates import Gate
-from tests.support.served import served
 from tests.support.stage import snapshot
 
 
@@ -75,8 +74,7 @@ async def test_the_end_is_the_prediction_with_its_error(
 ) -> None:
     """The range is by what earlier restores of a similar size took. Without any the page says so, and it gives no end
     that is over already."""
-    async with served(FakeControl(statuses())) as url:
-        await page.goto(url)
+    async with opened(page, FakeControl(statuses())):
         card = page.get_by_role("article", name=re.compile("being restored"))
         until = card.get_by_text("Until", exact=True).locator("xpath=following-sibling::dd")
         await expect(until).to_have_text(re.compile(said))
@@ -94,8 +92,7 @@ async def test_of_several_restores_the_last_one_counts(page: Page) -> None:
         ]
     )
     control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=5)
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control):
         card = page.get_by_role("article", name="Partitions 2–4 are being restored")
         await expect(card).to_contain_text(
             re.compile(r"Partition 4: not known yet\. Partition 3 is the last of the others: in \d+\smin")
@@ -114,8 +111,7 @@ async def test_a_real_restore_that_stands_still_is_later_than_predicted(
     """The snapshot is loaded, and nothing continues. When it does, the partition is live and the prediction stays."""
     here = await stage(apps.ledger(unique("until")))
     async with here.running() as service:
-        await here.feed(200)
-        await here.all_processed(service)
+        await here.process(service, 200)
         await snapshot(service)
     gate = Gate(tmp_path / "gate", "Advance")
     with gate.armed():

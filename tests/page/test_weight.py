@@ -4,10 +4,9 @@ import re
 
 from playwright.async_api import Page
 
-from tests.page.looking import says
+from tests.page.looking import opened, says
 from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
-from tests.support.served import served
 
 MOST_BYTES = 350_000
 FIRST_PAINT_MS, SHIFT = 1_800, 0.1
@@ -28,8 +27,7 @@ MEASURED = """async () => {
 
 async def test_it_is_light_and_seen_soon_and_stays_where_it_is(page: Page) -> None:
     """From an empty cache, and two seconds of updates."""
-    async with served(FakeControl()) as url:
-        await page.goto(url)
+    async with opened(page, FakeControl()):
         await says(page, re.compile("partitions"))
         found = await page.evaluate(MEASURED)
     assert 0 < found["bytes"] <= MOST_BYTES, found

@@ -11,11 +11,11 @@ from snapreplay.service.control.protocol import Check
 from snapreplay.service.control.status import BlockedTopic, RecoveryStatus, SnapshotState, SnapshotStatus
 from snapreplay.service.core.assignment import Copies
 from snapreplay.service.core.phase import Phase
-from tests.page.looking import details, looked_at, says, tab
+from tests.page.looking import details, looked_at, opened, says, tab
 from tests.page.test_refusals import of_many
 from tests.page.test_until_when import later, restoring
 from tests.support.fake_control import FAILED, LIVE, FakeControl, ago
-from tests.support.served import peer, served
+from tests.support.served import peer
 
 NOTED = """() => {
   window.said = [];
@@ -39,8 +39,7 @@ async def test_an_outage_of_the_brokers_is_not_hidden_by_a_partition_that_is_dow
     began = wall_time() - timedelta(minutes=7)
     cut_off = Check("member", ok=False, detail="no broker answers for the app's group", since=began)
     control = of_many(FIRST_FAILED, *(msgspec.structs.replace(LIVE, partition=number) for number in (1, 2)))
-    async with served(with_checks(control, cut_off)) as url:
-        await page.goto(url)
+    async with opened(page, with_checks(control, cut_off)):
         await says(page, "✕ Process host-a has no contact with the app's group; 1 of 3 partitions is down")
         cards = page.get_by_role("main").locator("article.problem")
         await expect(cards.first).to_have_accessible_name("Process host-a has no contact with the app's group")
@@ -57,8 +56,7 @@ async def test_a_partition_at_risk_is_not_hidden_by_one_that_is_down(page: Page)
     )
     control = of_many(FIRST_FAILED, held, risk)
     control.peers = (peer("p2", ""),)
-    async with served(with_checks(control)) as url:
-        await page.goto(url)
+    async with opened(page, with_checks(control)):
         await says(page, "✕ 1 of 3 partitions is down; partition 2 is live, but could not be restored now")
         levels = page.get_by_role("main").locator("article.problem .badge")
         await expect(levels).to_have_text(["✕ down", "✕ down", "! attention", "! attention"])
@@ -70,8 +68,7 @@ async def test_the_only_copy_of_a_state_is_told_whatever_its_partition_does(page
     held = {"recoverable": False, "unrecoverable_reason": reason}
     waits = msgspec.structs.replace(LIVE, partition=1, phase=Phase.FENCING, **held)
     fenced = msgspec.structs.replace(FIRST_FAILED, phase=Phase.FENCED, **held)
-    async with served(with_checks(of_many(fenced, waits))) as url:
-        await page.goto(url)
+    async with opened(page, with_checks(of_many(fenced, waits))):
         title = "The state of partitions 0 and 1 is only in the memory of their process"
         await says(page, f"✕ 1 of 2 partitions is down; {title[0].lower()}{title[1:]}")
         card = page.get_by_role("article", name=title)
@@ -85,8 +82,7 @@ async def test_the_only_copy_of_a_state_is_told_whatever_its_partition_does(page
 async def test_a_process_that_was_just_seen_is_no_outage(page: Page) -> None:
     """It is asked for the first time. If it has not answered after some seconds, that is said."""
     control = of_many(LIVE)
-    async with served(with_checks(control)) as url:
-        await page.goto(url)
+    async with opened(page, with_checks(control)):
         await says(page, re.compile("Healthy"))
         await page.evaluate(NOTED)  # what is said for some seconds may be over when a busy machine looks
         control.peers = (peer("p2", "http://127.0.0.1:9"),)
@@ -100,8 +96,7 @@ async def test_a_process_that_was_just_seen_is_no_outage(page: Page) -> None:
 async def test_of_many_restores_some_are_shown(page: Page) -> None:
     """The rest of the page is not pushed out of reach; what is not restored yet has no size."""
     control = of_many(*(restoring(number, 90.0, later(60.0)) for number in range(12)))
-    async with served(with_checks(control)) as url:
-        await page.goto(url)
+    async with opened(page, with_checks(control)):
         restores = page.get_by_role("region", name="Restores", exact=True)
         await expect(restores.get_by_role("article")).to_have_count(8)
         await restores.get_by_role("button", name="Show all 12 restores").click()
@@ -117,8 +112,7 @@ async def test_what_an_alert_is_about_is_on_the_page(page: Page) -> None:
     control = of_many(*(msgspec.structs.replace(live, partition=number) for number in range(3)))
     document, copies = control.document, Copies(1, 0, "it is the only process of the group")
     control.document = lambda: msgspec.structs.replace(document(), copies=copies)  # type: ignore[method-assign]  # as it says
-    async with served(control) as url:
-        await page.goto(url)
+    async with opened(page, control) as url:
         await says(page, "! Partitions 0–2 have 0 of 1 warm copy")
         await expect(page.get_by_role("main").locator("article.problem")).to_contain_text("the only process")
         control.statuses[0] = msgspec.structs.replace(live, snapshot=failed)
@@ -135,8 +129,7 @@ async def test_a_restore_that_has_failed_says_where(page: Page) -> None:
     run = RecoveryStatus(
         attempts=1, started_at=ago(9), seconds_per_phase={"fencing": 0.1, "claiming": 0.2, "locating": 0.5}
     )
-    async with served(of_many(msgspec.structs.replace(FIRST_FAILED, restore=run))) as url:
-        await page.goto(url)
+    async with opened(page, of_many(msgspec.structs.replace(FIRST_FAILED, restore=run))):
         detail = await details(page, 0)
         await expect(detail.locator(".stages .done")).to_have_count(2)
         await expect(detail.locator(".stages .failed")).to_contain_text("locating")

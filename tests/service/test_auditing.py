@@ -37,8 +37,7 @@ def replayed(broker: Any, unique: Any, tmp_path: Path) -> Any:
         path.write_text(APP.format(app_id=app_id, more=more))
         here = await Stage(broker.bootstrap_servers, load_app(str(path))).prepare()
         async with here.running() as service:
-            await here.feed(40)
-            await here.all_processed(service)
+            await here.process(service, 40)
             await snapshot(service)
         words = ["audit", str(path), "--engine", "python", "--level", "replay", "-o", "json"]
         done = await asyncio.to_thread(

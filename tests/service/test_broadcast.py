@@ -60,6 +60,12 @@ async def all_rows(one, **rates: int) -> None:
     await until(lambda: view(one)["rates"] == expected, lambda: view(one)["rates"])
 
 
+async def owned_with(bench, **rates: int) -> None:
+    """Let an owner read these rows, and end it."""
+    async with bench.live() as one:
+        await all_rows(one, **rates)
+
+
 ROWS = {"currency_0": 1, "currency_1": 2, "currency_2": 3}
 
 
@@ -134,8 +140,7 @@ async def test_a_partition_that_is_added_is_read_from_its_beginning(bench):
         (decision,) = one.status.decisions
         assert f"input {RATES}/3 is read from offset 0 on" in decision.decided
         assert decision.reason == "they are the partitions of broadcast tables"
-    async with bench.live() as one:
-        await all_rows(one, **ROWS, currency_3=4)
+    await owned_with(bench, **ROWS, currency_3=4)
 
 
 def seen_ids(bench) -> dict[str, str]:
@@ -169,8 +174,7 @@ async def test_fewer_partitions_are_refused_by_name(bench):
     remade(bench, 3)
     for number in range(3):
         rate(bench, number, f"currency-{number}", number + 1)
-    async with bench.live() as one:
-        await all_rows(one, **ROWS)
+    await owned_with(bench, **ROWS)
 
 
 async def test_the_only_copy_is_written_before_fewer_partitions_are_refused(bench):
@@ -195,8 +199,7 @@ async def test_the_only_copy_is_written_before_fewer_partitions_are_refused(benc
 async def test_no_replay_reads_a_partition_that_is_not_there(bench):
     """For any topic id: an older cluster has none."""
     await prepared(bench, restore={"mode": "replay"}, changelog={"enabled": False})
-    async with bench.live() as one:
-        await all_rows(one, **ROWS)
+    await owned_with(bench, **ROWS)
     context, last = await bench.context(), bench.batches()[-1]
     assert await restorable(context, last)
     bench.broker.partition_counts[RATES] = 2
@@ -206,8 +209,7 @@ async def test_no_replay_reads_a_partition_that_is_not_there(bench):
 async def test_a_broker_that_lags_behind_is_asked_again(bench):
     """It knows the same topic with fewer partitions."""
     await prepared(bench)
-    async with bench.live() as one:
-        await all_rows(one, **ROWS)
+    await owned_with(bench, **ROWS)
     bench.broker.partition_counts[RATES] = 2
     one = await bench.owner()
     await until(lambda: one.status.error is not None, "it is missed")
@@ -223,8 +225,7 @@ async def test_a_broker_that_lags_behind_is_asked_again(bench):
 async def test_a_partition_with_other_records_is_refused_until_it_is_accepted(bench):
     """The error and its command name the partition of the topic; its rows then come on top of the old ones."""
     await prepared(bench)
-    async with bench.live() as one:
-        await all_rows(one, **ROWS)
+    await owned_with(bench, **ROWS)
     remade(bench, 3)
     rate(bench, 0, "currency-0", 1)
     rate(bench, 1, "currency-4", 40)
@@ -233,8 +234,7 @@ async def test_a_partition_with_other_records_is_refused_until_it_is_accepted(be
     assert error.kind == "InputReplaced"
     assert error.message.startswith(f"input {RATES}-1 holds another record at offset 0")
     await accepted(bench, error.hint)
-    async with bench.live() as one:
-        await all_rows(one, **ROWS, currency_4=40)
+    await owned_with(bench, **ROWS, currency_4=40)
 
 
 async def test_rows_that_are_compacted_stay_in_the_state(bench):
@@ -242,8 +242,7 @@ async def test_rows_that_are_compacted_stay_in_the_state(bench):
     await prepared(bench)
     for value in (7, 8):
         rate(bench, value, "currency-2", value, 2)
-    async with bench.live() as one:
-        await all_rows(one, currency_0=1, currency_1=2, currency_2=8)
+    await owned_with(bench, currency_0=1, currency_1=2, currency_2=8)
     log = bench.broker.log(RATES, 2)
     assert log.compact(3, lambda ways: ways[-1])["superseded record"] == 2
     rate(bench, 9, "currency-2", None, 2)
@@ -255,11 +254,9 @@ async def test_rows_that_are_compacted_stay_in_the_state(bench):
 async def test_rows_that_are_trimmed_unread_are_missed_by_name(bench):
     """What was read may go: it is in the state."""
     await prepared(bench)
-    async with bench.live() as one:
-        await all_rows(one, **ROWS)
+    await owned_with(bench, **ROWS)
     bench.broker.log(RATES, 2).trim(1)
-    async with bench.live() as one:
-        await all_rows(one, **ROWS)
+    await owned_with(bench, **ROWS)
     for value in (5, 6):
         rate(bench, value, "currency-2", value, 2)
     bench.broker.log(RATES, 2).trim(2)
@@ -267,8 +264,7 @@ async def test_rows_that_are_trimmed_unread_are_missed_by_name(bench):
     assert error.kind == "InputTrimmed"
     assert error.message.startswith(f"input {RATES}-2: the next record to process is at offset 1, but the log begins")
     await accepted(bench, error.hint)
-    async with bench.live() as one:
-        await all_rows(one, currency_0=1, currency_1=2, currency_2=6)
+    await owned_with(bench, currency_0=1, currency_1=2, currency_2=6)
 
 
 async def test_a_topic_that_is_deleted_is_waited_for(bench, caplog):
@@ -415,8 +411,7 @@ async def test_an_app_takes_it_in_by_itself_and_gives_it_up_by_a_command(bench):
     bench.broker.create(RATES, 3)
     for number in range(3):
         rate(bench, number, f"currency-{number}", number + 1)
-    async with bench.live() as one:
-        await all_rows(one, **ROWS)
+    await owned_with(bench, **ROWS)
     after = without_table()
     error = (await bench.failure(after)).error
     assert error.kind == "WrongLog"
@@ -445,8 +440,7 @@ async def test_a_table_that_comes_back_with_a_new_store_is_read_from_its_beginni
     await bench.prepare(app)
     for number in range(3):
         rate(bench, number, f"currency-{number}", number + 1, number % partitions)
-    async with bench.live() as one:
-        await all_rows(one, **ROWS)
+    await owned_with(bench, **ROWS)
     before, after = bench.app, without_table(lambda: Stores(accounts=apps.accounts(), retired=("rates",)))
     (proposed,) = await propose(after, bench.settings(), bench.cluster, Wish())
     await carry_out(proposed)
@@ -463,7 +457,7 @@ async def test_a_standby_takes_over_with_all_rows(bench, mode):
     await prepared(bench, restore={"mode": mode}, changelog={"enabled": mode == "changes"})
     async with bench.live() as one:
         await all_rows(one, **ROWS)
-        copied = Copied(await bench.context("two"))
+        copied = Copied(bench, await bench.context("two"))
         rate(bench, 4, "currency-1", 5, 1)
         await one.feed(5)
         await copied.warm(one.committer.chain.last.batch)

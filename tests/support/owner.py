@@ -5,7 +5,7 @@ from typing import Any
 
 from snapreplay.service.control.operations import OnDone
 from snapreplay.service.control.status import StatusBoard
-from snapreplay.service.core.kafka_errors import CommitInDoubt
+from snapreplay.service.core.kafka_errors import CommitInDoubt, Unreachable
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.runtime.context import Context
 from tests.support import inside, reference
@@ -16,6 +16,11 @@ from tests.support.stage import until
 def ends(told: list[Any]) -> OnDone:
     """Note how parts of operations end, not when they begin."""
     return lambda state, *news: None if state == "running" else told.append((state, *news))
+
+
+async def unreachable(*_: object, **__: object) -> Any:
+    """Raise, in place of what asks a broker."""
+    raise Unreachable("no broker")
 
 
 class Owner:

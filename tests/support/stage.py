@@ -195,6 +195,11 @@ class Stage(AppTopics):
             assert reference.decoded(found[number]) == outputs[number], f"partition {number}"
             assert reference.as_plain(service.view(number)) == states[number]
 
+    async def process(self, service: Service[Any], count: int, **extra: Any) -> None:
+        """Send so many payments more, and wait until the service has processed all."""
+        await self.feed(count, **extra)
+        await self.all_processed(service)
+
     async def all_processed(self, service: Service[Any]) -> None:
         for topic in self.app.inputs:
             ends = {number: len(r) for number, r in enumerate(await self.read(topic.name))}

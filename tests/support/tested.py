@@ -26,7 +26,6 @@ def sleep_aloud(value: Any, account: dict[str, int]) -> None:
 
 
 sleepy = apps.ledger("tested-sleepy", sleep_aloud)
-naps = sleepy.inputs[0]
 
 
 rekeyed = apps.rekeyed("rekeyed")

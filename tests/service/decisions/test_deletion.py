@@ -17,8 +17,7 @@ async def with_a_past(stage, name):
     """An app with dead letters that has run, has a savepoint, and was stopped."""
     here = await stage(apps.ledger(name), errors={"policy": "dead_letter"})
     async with here.running() as service:
-        await here.feed(20)
-        await here.all_processed(service)
+        await here.process(service, 20)
     await savepoints.create(here.app, here.settings(), here.cluster, "before")
     return here
 

@@ -168,8 +168,7 @@ async def test_a_deletion_takes_it_along_and_nothing_of_others(stage, unique):
     """A topic with such a name that the app has never read, and that holds records, may be somebody else's."""
     here = await stage(apps.rekeyed(unique("rekeyed")))
     async with here.running() as service:
-        await here.feed(10)
-        await here.all_processed(service)
+        await here.process(service, 10)
     app_id = here.app.app_id
     stranger = App(app_id, inputs=here.app.inputs[:1], outputs=[], state=here.app.state).topic("stranger").name
     unused = App(app_id, inputs=here.app.inputs[:1], outputs=[], state=here.app.state).topic("unused").name

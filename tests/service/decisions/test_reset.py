@@ -27,12 +27,10 @@ async def kept_and_gone_on(stage, name, partitions=1):
     """Thirty records that a savepoint has, and twenty more."""
     here = await stage(apps.ledger(name), partitions)
     async with here.running() as service:
-        await here.feed(30)
-        await here.all_processed(service)
+        await here.process(service, 30)
         await here.decided()
         await savepoints.create(here.app, here.settings(), here.cluster, "before")
-        await here.feed(20)
-        await here.all_processed(service)
+        await here.process(service, 20)
     return here
 
 
@@ -115,8 +113,7 @@ async def test_a_reset_needs_a_stopped_app_with_a_log(stage, unique, broker):
     async with here.running() as service:
         with pytest.raises(StillRuns):
             await propose(here, "before")
-        await here.feed(1)
-        await here.all_processed(service)
+        await here.process(service, 1)
     with pytest.raises(LogWentOn):
         await carry_out(proposed)
     await here.restored()

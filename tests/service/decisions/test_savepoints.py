@@ -62,8 +62,7 @@ async def fed(stage, name, partitions=1, count=30):
     """An app that has processed records and was stopped."""
     here = await stage(apps.ledger(name), partitions)
     async with here.running() as service:
-        await here.feed(count)
-        await here.all_processed(service)
+        await here.process(service, count)
     return here
 
 
@@ -72,8 +71,7 @@ async def test_it_outlives_trimming_and_another_app_begins_with_it(stage, unique
     continues from it, and comes to what the first one has come to. Nothing counts twice."""
     here = await stage(apps.ledger(unique("ledger")), 2, retention={"snapshots_kept": 2})
     async with here.running() as service:
-        await here.feed(40)
-        await here.all_processed(service)
+        await here.process(service, 40)
         read_to = len((await here.read(here.increments))[0])
         made = await create(here, reason="before the fix")
         assert made.problems == []
@@ -82,8 +80,7 @@ async def test_it_outlives_trimming_and_another_app_begins_with_it(stage, unique
             ({here.input: status.inputs[0].position}, status.batch) for status in service.restore_status()
         ]
         for _ in range(3):
-            await here.feed(40)
-            await here.all_processed(service)
+            await here.process(service, 40)
             await service.trigger_snapshot()
         await until(lambda: log_starts(here)[0] > read_to, "the increments of the savepoint's batch are trimmed")
         assert {status.phase for status in service.restore_status()} == {"live"}
@@ -100,11 +97,9 @@ async def test_a_state_that_only_a_replay_leads_to_is_kept_as_well(stage, unique
     """Without recorded changes the handlers run again, as in a recovery. The app is the same."""
     here = await stage(apps.ledger(unique("ledger")), changelog={"enabled": False})
     async with here.running() as service:
-        await here.feed(10)
-        await here.all_processed(service)
+        await here.process(service, 10)
         await service.trigger_snapshot()
-        await here.feed(20)
-        await here.all_processed(service)
+        await here.process(service, 20)
         await here.decided()
         made = await create(here)
     assert made.partitions[0].positions == {here.input: 30}

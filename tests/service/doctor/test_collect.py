@@ -26,8 +26,7 @@ async def test_a_running_owner_is_looked_at_and_not_disturbed(stage, unique):
     once. The probe's markers in the topics are stepped over by the next recovery."""
     here = await stage(apps.ledger(unique("doctor")), partitions=2)
     async with here.running() as service:
-        await here.feed(60)
-        await here.all_processed(service)
+        await here.process(service, 60)
         await snapshot(service, 0)
         before = [status.owner_epoch for status in service.restore_status()]
         async with KafkaDiagnostics(here.settings()) as ask:

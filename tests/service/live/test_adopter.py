@@ -7,21 +7,14 @@ import pytest
 
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.inspected import TopicChange
-from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.live import adopter
 from snapreplay.service.topics import snapshots as topics
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.simulation.cluster import SimCluster
-from tests.support.owner import ends
+from tests.support.owner import ends, unreachable
 from tests.support.proposals import CHUNKS, Job, answer, asked
 from tests.support.stage import until
 from tests.support.tampering import flip
-
-
-async def away(*_):
-    """Raise, instead of what needs a broker."""
-    raise Unreachable("no broker")
-
 
 # ---- good ones ---------------------------------------------------------------------------------
 
@@ -174,7 +167,7 @@ async def test_a_proposal_that_cannot_be_read_now_is_no_forgery(bench, monkeypat
 
     async with bench.live() as one:
         await one.feed(20)
-        monkeypatch.setattr(adopter, "hashed_digests", away)
+        monkeypatch.setattr(adopter, "hashed_digests", unreachable)
         state, _, detail = await answer(asked(one, Job(bench).propose()))
         assert (state, detail) == ("failed", "it could not be read: no broker")
         monkeypatch.undo()
@@ -205,7 +198,7 @@ async def test_an_adopted_snapshot_from_before_the_damage_mends_nothing(bench, m
     await bench.past()
     before = Job(bench).propose(7)
     bench.tamper(bench.increments, RecordKind.CHANGES, flip)
-    monkeypatch.setattr(SimCluster, "appender", away)
+    monkeypatch.setattr(SimCluster, "appender", unreachable)
     async with bench.live() as one:
         await one.pointed("adopted")
         assert one.status.snapshot.manifest_offset == before
@@ -248,7 +241,7 @@ async def test_a_manifest_ahead_of_a_live_owner_is_outdated_by_a_snapshot(bench,
 
 async def test_a_manifest_ahead_is_outdated_also_if_the_first_snapshot_fails(bench, monkeypatch):
     """The look goes no further before a pointer lies behind it."""
-    monkeypatch.setattr(SimCluster, "appender", away)
+    monkeypatch.setattr(SimCluster, "appender", unreachable)
     async with bench.live() as one:
         await one.feed(20)
         end = bench.log(bench.increments).end

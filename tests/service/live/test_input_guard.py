@@ -338,8 +338,7 @@ async def test_an_input_that_is_brought_back_as_it_was_is_gone_on_with(stage, un
     here = await stage(apps.ledger(unique("back")))
     servers, topic = here.bootstrap_servers, here.app.inputs[0].name
     async with here.running() as service:
-        await here.feed(50)
-        await here.all_processed(service)
+        await here.process(service, 50)
         old = topic_id(servers, topic)
         kept = await asyncio.to_thread(messages, servers, topic, 50)
         await asyncio.to_thread(delete, servers, topic)

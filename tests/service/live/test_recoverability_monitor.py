@@ -21,6 +21,7 @@ from snapreplay.service.runtime.rates import FORECAST_SECONDS_MAX, MeasuredRates
 from tests.simulation.cluster import SimCluster
 from tests.support import inside
 from tests.support.fake_control import NOW
+from tests.support.owner import unreachable
 from tests.support.stage import until
 
 
@@ -68,14 +69,10 @@ async def test_a_lag_is_shown_although_nothing_is_fetched(bench, monkeypatch):
 
 async def test_a_look_that_fails_is_only_a_warning(bench, monkeypatch, caplog):
     """Processing continues, what is known stays, and the next look is tried."""
-
-    async def nobody(*_, **__):
-        raise Unreachable("no broker")
-
     async with bench.live() as one:
         await until(lambda: one.status.recoverable, "looked at", module.WATCH_SECONDS)
         with monkeypatch.context() as down:
-            down.setattr(SimCluster, "reader", nobody)
+            down.setattr(SimCluster, "reader", unreachable)
             await asyncio.sleep(2 * module.WATCH_SECONDS)
         assert caplog.text.count("cannot check whether it is recoverable: no broker") == 2
         assert one.status.recoverable is True

@@ -14,6 +14,7 @@ from tests.simulation.cluster import SimCluster
 from tests.simulation.producer import SimProducer
 from tests.support import inside
 from tests.support.accepting import accepted
+from tests.support.owner import unreachable
 from tests.support.stage import until
 
 
@@ -47,11 +48,8 @@ async def test_it_is_not_told_any_more_when_the_state_of_another_owner_is_loaded
         told.append(one.status.recoverable)
         return await load(self, effect)
 
-    async def lost(*_):
-        raise Unreachable("no broker")
-
     inside.monitor(one.runner).topic_missing("it was deleted")
-    inside.poll_by(one.live, lost)
+    inside.poll_by(one.live, unreachable)
     await one.phase("fencing")
     monkeypatch.setattr(RecoveryExecutor, "load", noted)
     two = await bench.owner("two")
@@ -69,11 +67,8 @@ async def test_a_state_at_risk_is_looked_at_at_once_when_it_is_live_again(bench)
     one, loop = await bench.owner(), asyncio.get_running_loop()
     epoch = (await one.phase("live")).owner_epoch
 
-    async def lost(*_):
-        raise Unreachable("no broker")
-
     inside.monitor(one.runner).topic_missing("it was deleted")
-    inside.poll_by(one.live, lost)
+    inside.poll_by(one.live, unreachable)
     await one.again_live(epoch)
     began = loop.time()
     await until(lambda: one.status.recoverable is not None, "a look")
@@ -167,11 +162,8 @@ async def test_it_is_told_while_claims_are_refused(bench, monkeypatch):
     one = await bench.owner()
     await one.feed(10)
 
-    async def lost(*_):
-        raise Unreachable("no broker")
-
     refusing(monkeypatch)
-    inside.poll_by(one.live, lost)
+    inside.poll_by(one.live, unreachable)
     await one.phase("claiming")
     compacted(bench)
     await until(lambda: one.status.recoverable is False, "told", 15.0)

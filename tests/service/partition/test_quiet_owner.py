@@ -13,7 +13,7 @@ from snapreplay.service.topics import increments, reading
 from snapreplay.snapshots.format.records import Paused
 from tests.simulation.reader import SimReader
 from tests.support import inside
-from tests.support.owner import ends
+from tests.support.owner import ends, unreachable
 from tests.support.stage import until
 
 NOTICED_SECONDS = 2.0
@@ -81,7 +81,7 @@ async def test_what_a_quiet_owner_shows_is_as_old_as_the_last_look(bench, monkey
 
         with monkeypatch.context() as patch:
             patch.setattr(SimReader, "end_offsets", nobody)
-            patch.setattr(SimReader, "bounds", unanswered)
+            patch.setattr(SimReader, "bounds", unreachable)
             await asyncio.sleep(60.0)
             assert one.runner.readable.age_seconds >= 60.0
         await until(lambda: one.runner.readable.age_seconds <= 1.0, "answers again")
@@ -111,10 +111,6 @@ async def test_a_doubt_that_comes_during_a_look_ends(bench, monkeypatch, error):
         answered.set()
         await until(lambda: not one.status.ownership_doubt, "no doubt")
         assert one.status.phase == "live"
-
-
-async def unanswered(*_):
-    raise Unreachable("nobody answers")
 
 
 @pytest.mark.parametrize("what", ["nothing", "own commits", "aborted", "foreign", "a stale leader"])

@@ -23,7 +23,7 @@ from tests.service.core.test_refusals import EXPECTED
 from tests.support import apps, inside
 from tests.support.deadlines import scaled
 from tests.support.in_memory import virtual
-from tests.support.owner import Owner, ends
+from tests.support.owner import Owner, ends, unreachable
 from tests.support.stage import settings_for, until
 
 
@@ -88,12 +88,9 @@ async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch
         held.append(first.digest.count)
         return await load(self, effect)
 
-    async def lost(*_):
-        raise Unreachable("no broker")
-
     monkeypatch.setattr(RecoveryExecutor, "load", noted)
     monkeypatch.setattr(Live, "kept", lambda _: None)
-    inside.poll_by(one.live, lost)
+    inside.poll_by(one.live, unreachable)
     await until(lambda: one.status.owner_epoch > epoch, "another incarnation")
     await one.phase("live")
     second = one.runner.store
@@ -125,10 +122,7 @@ async def test_a_partition_that_pauses_is_not_called_live(bench):
     """Ready means that it processes: not so while it waits for its next recovery."""
     one = await live(bench, restore={"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000})
 
-    async def lost(*_):
-        raise Unreachable("no broker")
-
-    inside.poll_by(one.live, lost)
+    inside.poll_by(one.live, unreachable)
     status = await one.phase("fencing")
     assert not one.runner.request_snapshot("test", lambda *_: None)
     await until(lambda: one.status.error, "the error")

@@ -35,13 +35,15 @@ from snapreplay.snapshots.log.by_replay import Input
 from tests.support import apps
 from tests.support.accepting import goes_on_by_a_witness, overtaken
 from tests.support.in_memory import virtual
+from tests.support.owner import unreachable
 from tests.support.stage import until
 
 
 class Copied:
-    """A standby of the bench's partition, with every status that it has told."""
+    """A standby of the bench's partition, with every status that it has told. It ends with the bench."""
 
-    def __init__(self, context, left=None):
+    def __init__(self, bench, context, left=None):
+        bench.owners.append(self)
         self.told: list[Any] = []
         self.standby = StandbyTask(context, self.told.append, left)
         self.standby.start()
@@ -55,6 +57,9 @@ class Copied:
             return self.status.error is not None and (self.status.state, self.status.error.kind) == ("loading", kind)
 
         await until(has_failed, kind)
+
+    async def end(self):
+        await self.standby.end()
 
     async def handed_over(self):
         """End it. The store and the copy that it gave away, if it did."""
@@ -77,7 +82,7 @@ async def followed(bench):
     """Return a live owner, and a warm copy of its ten records."""
     one = await live(bench)
     await one.feed(10)
-    copied = Copied(await bench.context("two"))
+    copied = Copied(bench, await bench.context("two"))
     await copied.warm(one.status.batch)
     return one, copied
 
@@ -112,11 +117,10 @@ async def test_an_owner_that_goes_on_while_a_copy_is_begun_has_not_lost_the_end_
     one = await live(bench)
     await one.feed(10)
     left = overtaken(monkeypatch, 1, partial(goes_on_by_a_witness, bench, one))
-    copied = Copied(await bench.context("two"))
+    copied = Copied(bench, await bench.context("two"))
     await until(lambda: copied.status.batch == one.status.batch and not left, "a warm copy")
     assert {each.state for each in copied.told} == {"warm"}
     assert "lost its newest records" not in caplog.text
-    await copied.standby.end()
 
 
 async def test_it_leaves_no_trace(bench):
@@ -124,7 +128,7 @@ async def test_it_leaves_no_trace(bench):
     one = await live(bench)
     await one.feed(10)
     before, epoch = await bench.read(bench.increments), one.status.owner_epoch
-    copied = Copied(await bench.context("two"))
+    copied = Copied(bench, await bench.context("two"))
     await copied.warm(one.status.batch)
     assert await bench.read(bench.increments) == before
     await one.feed(10)
@@ -143,7 +147,6 @@ async def test_what_is_not_committed_is_not_copied(bench):
     looks = len(copied.told)
     await until(lambda: len(copied.told) > looks + 2, "more looks")
     assert {(each.batch, each.error) for each in copied.told[looks:]} == {(one.status.batch, None)}
-    await copied.standby.end()
 
 
 async def test_a_batch_that_is_partly_applied_is_not_shown(bench, monkeypatch):
@@ -162,7 +165,6 @@ async def test_a_batch_that_is_partly_applied_is_not_shown(bench, monkeypatch):
     await copied.warm(one.status.batch)
     assert one.status.batch in seen
     assert copied.standby.readable().last.batch == one.status.batch
-    await copied.standby.end()
 
 
 @pytest.mark.parametrize("hangs", [True, False])
@@ -224,13 +226,12 @@ async def test_whatever_is_wrong_it_says_why_and_starts_over(bench, monkeypatch)
         return await follow(self, *given)
 
     monkeypatch.setattr(Examiner, "follow", first_refused)
-    copied = Copied(await bench.context("two"))
+    copied = Copied(bench, await bench.context("two"))
     await copied.warm(one.status.batch)
     await one.feed(10)
     assert (await copied.warm(one.status.batch)).error is None
     (failed,) = [each for each in copied.told if each.error is not None]
     assert (failed.state, failed.error.kind) == ("loading", "DamagedError")
-    await copied.standby.end()
 
 
 async def test_a_copy_that_is_ahead_of_the_log_is_kept(bench):
@@ -270,7 +271,6 @@ async def test_a_copy_on_a_lost_branch_is_not_warm_again_when_the_log_has_grown(
     log.cut(first)
     log.copy(kept, end)
     assert (await copied.warm(batch)).error is None
-    await copied.standby.end()
 
 
 async def test_a_copy_that_could_not_look_sees_its_increment_again_before_it_goes_on(bench, monkeypatch):
@@ -281,10 +281,7 @@ async def test_a_copy_that_could_not_look_sees_its_increment_again_before_it_goe
     batch, looks = one.status.batch, len(copied.told)
     await until(lambda: len(copied.told) > looks + 2, "looks that find nothing newer")
 
-    async def nobody(self):
-        raise Unreachable("no broker")
-
-    monkeypatch.setattr(Examiner, "newer", nobody)
+    monkeypatch.setattr(Examiner, "newer", unreachable)
     await until(lambda: copied.status.error is not None, "no answer")
     _, known = bench.last_batch()
     record = log.records[known]
@@ -294,7 +291,6 @@ async def test_a_copy_that_could_not_look_sees_its_increment_again_before_it_goe
     monkeypatch.setattr(Examiner, "newer", newer)
     await copied.failed("BrokenChain")
     assert copied.status.batch == batch
-    await copied.standby.end()
 
 
 async def test_a_copy_is_warm_up_to_the_acceptable_lag(bench):
@@ -306,7 +302,6 @@ async def test_a_copy_is_warm_up_to_the_acceptable_lag(bench):
         copied.standby._lag_offsets = lag
         is_warm[lag] = copied.standby.is_warm
     assert is_warm == {0: True, 10_000: True, 10_001: False}
-    await copied.standby.end()
 
 
 async def test_what_cannot_be_read_for_a_moment_costs_no_copy(bench, monkeypatch):
@@ -325,7 +320,6 @@ async def test_what_cannot_be_read_for_a_moment_costs_no_copy(bench, monkeypatch
     assert (await copied.warm(one.status.batch)).error is None
     assert [each.state for each in copied.told if each.error is not None] == ["warm"]
     assert refused
-    await copied.standby.end()
 
 
 async def test_a_copy_that_cannot_look_is_not_taken_for_a_fresh_one(bench):
@@ -336,7 +330,6 @@ async def test_a_copy_that_cannot_look_is_not_taken_for_a_fresh_one(bench):
         copied.standby._keep(state, Unreachable("no broker"))
         assert copied.standby.known_lag == lag
         copied.standby._update(state=CopyState.WARM, error=None)
-    await copied.standby.end()
 
 
 async def test_a_copy_whose_increment_is_another_one_by_now_is_restored_in_full(bench):
@@ -382,7 +375,7 @@ async def test_a_reader_sees_whole_batches_only(bench, monkeypatch, part_bytes, 
     await bench.prepare(changelog={"enabled": is_recorded})
     one = await live(bench)
     await one.feed(40)
-    copied = Copied(await bench.context("two"))
+    copied = Copied(bench, await bench.context("two"))
     monkeypatch.setattr(cooperative, "pause", pause)
     await copied.warm(one.status.batch)
     await one.feed(40)
@@ -391,7 +384,6 @@ async def test_a_reader_sees_whole_batches_only(bench, monkeypatch, part_bytes, 
     assert (found.last.batch, found.role, found.age_seconds <= 1.0) == (one.status.batch, "standby", True)
     assert seen["whole"]
     assert bool(seen["under way"]) == (part_bytes < 10_000 or not is_recorded), seen
-    await copied.standby.end()
 
 
 async def test_a_copy_that_starts_over_shows_nothing(bench):
@@ -401,7 +393,6 @@ async def test_a_copy_that_starts_over_shows_nothing(bench):
     copied.standby._failed(DamagedError("a changes record is damaged"))
     with pytest.raises(NotReadable, match="is being loaded"):
         copied.standby.readable()
-    await copied.standby.end()
 
 
 WAYS: dict[str, Any] = {
@@ -464,9 +455,8 @@ async def test_a_batch_that_comes_out_otherwise_is_not_kept(bench, differs, kind
     assert {each.batch for each in copied.told if each.state == "warm"} <= {0, before}
     assert await copied.handed_over() == []
     await one.snapshot()
-    again = Copied(await bench.context("two"))
+    again = Copied(bench, await bench.context("two"))
     assert (await again.warm(one.status.batch)).error is None
-    await again.standby.end()
 
 
 async def test_it_replays_what_an_owner_does_not_record(bench):
@@ -474,12 +464,11 @@ async def test_it_replays_what_an_owner_does_not_record(bench):
     await bench.prepare(changelog={"enabled": False})
     one = await live(bench)
     await one.feed(10)
-    copied = Copied(await bench.context("two", changelog={"enabled": True}))
+    copied = Copied(bench, await bench.context("two", changelog={"enabled": True}))
     await copied.warm(one.status.batch)
     await one.feed(10)
     await copied.warm(one.status.batch)
     assert {each.state for each in copied.told if each.batch} == {"warm"}
-    await copied.standby.end()
 
 
 async def test_another_version_than_the_owners_is_judged_as_in_every_replay(bench):
@@ -488,11 +477,10 @@ async def test_another_version_than_the_owners_is_judged_as_in_every_replay(benc
     one = await live(bench)
     await one.feed(10)
     await one.snapshot()
-    copied = Copied(await bench.context("two", apps.ledger("app", version="2")))
+    copied = Copied(bench, await bench.context("two", apps.ledger("app", version="2")))
     await copied.warm(one.status.batch)
     await one.feed(10)
     await copied.warm(one.status.batch)
-    await copied.standby.end()
 
 
 async def test_it_is_read_while_it_waits_for_the_input(bench, monkeypatch):
@@ -508,7 +496,6 @@ async def test_it_is_read_while_it_waits_for_the_input(bench, monkeypatch):
     await one.feed(10)
     await copied.warm(one.status.batch)
     assert seen[0] == before
-    await copied.standby.end()
 
 
 async def test_what_an_owner_left_is_kept_although_the_log_has_lost_its_end(bench):
@@ -518,7 +505,7 @@ async def test_what_an_owner_left_is_kept_although_the_log_has_lost_its_end(benc
     await one.end()
     records = (await bench.read(bench.increments))[0]
     bench.recreate(bench.increments, records[:-3])
-    again = Copied(await bench.context("two"), left)
+    again = Copied(bench, await bench.context("two"), left)
     await until(lambda: [each.state for each in again.told] == ["ahead"] * 3, "three looks")
     ((store, copy),) = await again.handed_over()
     assert store is left[0]
@@ -540,13 +527,12 @@ async def test_what_an_owner_left_is_not_warm_while_the_snapshot_is_loaded_in_it
 
     monkeypatch.setattr(RecoveryExecutor, "load", slow)
     left = WarmCopy(FoundIncrement(forged, copy.last.offset))
-    again = Copied(await bench.context("two"), (store, left))
+    again = Copied(bench, await bench.context("two"), (store, left))
     await begun.wait()
     assert not again.standby.is_warm
     goes_on.set()
     await again.warm(copy.last.increment.batch)
     assert again.standby.is_warm
-    await again.standby.end()
 
 
 async def test_copies_look_at_the_same_time(bench, monkeypatch):
@@ -561,13 +547,11 @@ async def test_copies_look_at_the_same_time(bench, monkeypatch):
     monkeypatch.setattr(Examiner, "newer", noted)
     copies = []
     for name in ("two", "three", "four"):
-        copies.append(Copied(await bench.context(name)))
+        copies.append(Copied(bench, await bench.context(name)))
         await copies[-1].warm(one.status.batch)
         await asyncio.sleep(0.17)  # in virtual time, between two looks
     await until(lambda: len(looked) == len(copies) and min(map(len, looked.values())) > 4, "some looks")
     assert len({round(each, 3) for times in looked.values() for each in times[-3:]}) <= 4
-    for each in copies:
-        await each.standby.end()
 
 
 async def test_a_copy_that_does_not_fit_is_not_loaded_before_it_does(bench, monkeypatch):
@@ -576,13 +560,12 @@ async def test_a_copy_that_does_not_fit_is_not_loaded_before_it_does(bench, monk
     await one.feed(10)
     await one.snapshot()
     monkeypatch.setattr(standby, "available_bytes", lambda _: 10)
-    copied = Copied(await bench.context("two"))
+    copied = Copied(bench, await bench.context("two"))
     await until(lambda: len(copied.told) == 3, "three attempts")
     assert {(each.state, each.error.kind) for each in copied.told} == {("loading", "NoRoom")}
     assert re.fullmatch(r"the copy takes about [\d,]+ bytes of memory, and 10 are free", copied.status.error.message)
     monkeypatch.setattr(standby, "available_bytes", lambda _: 10**9)
     assert (await copied.warm(one.status.batch)).error is None
-    await copied.standby.end()
 
 
 async def test_it_is_said_once_a_minute_that_a_copy_does_not_fit(bench, monkeypatch, caplog):
@@ -593,12 +576,11 @@ async def test_it_is_said_once_a_minute_that_a_copy_does_not_fit(bench, monkeypa
     await one.snapshot()
     free = itertools.count(10)
     monkeypatch.setattr(standby, "available_bytes", lambda _: next(free))
-    copied = Copied(await bench.context("two"))
+    copied = Copied(bench, await bench.context("two"))
     await until(lambda: len(copied.told) == 40, "forty attempts", 1000)
     said = [each.message for each in caplog.records if "starts over" in each.message]
     assert 2 <= len(said) <= 10
     assert "(repeated" in said[-1]
-    await copied.standby.end()
 
 
 async def test_the_rest_of_a_copy_is_judged_by_the_part_that_is_loaded(bench, monkeypatch):
@@ -616,7 +598,6 @@ async def test_the_rest_of_a_copy_is_judged_by_the_part_that_is_loaded(bench, mo
         here.progress("bytes", 0, 100, 1000)
     copied.standby._failed(raised.value)
     assert store.size_bytes == 0
-    await copied.standby.end()
 
 
 TOO_LARGE = 1

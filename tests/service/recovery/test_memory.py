@@ -24,6 +24,7 @@ from tests.service.recovery.test_copy_in_log import held as held_in
 from tests.support import apps
 from tests.support.entries import increment
 from tests.support.in_memory import virtual
+from tests.support.owner import unreachable
 
 
 async def left_by(bench):
@@ -86,13 +87,9 @@ async def test_what_would_be_lost_is_named(bench, caplog):
 
 def unasked():
     """The memory of an owner whose cluster is not there."""
-
-    async def nobody():
-        raise Unreachable("no broker")
-
     context: Any = SimpleNamespace(
         app=apps.ledger("a"),
-        cluster=SimpleNamespace(topic_ids=lambda _: nobody()),
+        cluster=SimpleNamespace(topic_ids=unreachable),
         increments=SimpleNamespace(topic="a-increments"),
         snapshots=SimpleNamespace(topic="a-snapshots"),
         partition=0,

@@ -52,11 +52,9 @@ async def told(broker, unique, tmp_path):
     path.write_text(APP.format(app_id=app_id))
     here = await Stage(broker.bootstrap_servers, load_app(str(path)), 2).prepare()
     async with here.running() as service:
-        await here.feed(200)
-        await here.all_processed(service)
+        await here.process(service, 200)
         await snapshot(service)
-        await here.feed(200)
-        await here.all_processed(service)
+        await here.process(service, 200)
     return here, path
 
 

@@ -31,8 +31,7 @@ async def told(broker, unique):
     here = await Stage(broker.bootstrap_servers, apps.ledger(unique("replayed"))).prepare()
     async with here.running() as service:
         for count in (30, 30):
-            await here.feed(count)
-            await here.all_processed(service)
+            await here.process(service, count)
         await snapshot(service)
         await here.feed(60)
         await here.all_committed(service)
