@@ -74,8 +74,7 @@ async def test_the_increments_are_deleted_and_created_again(stage, unique, busy,
 async def test_both_topics_are_deleted_and_created_again(stage, unique, busy):
     """The command creates both, and the owner fills them; `init` finds nothing to do."""
     here = await stage(apps.ledger(unique("both")), 2)
-    async with here.running() as service:
-        await here.process(service, 100)
+    async with here.running(records=100) as service:
         halt = busy(here)
         both = (here.increments, here.snapshots)
         await asyncio.to_thread(delete, here.bootstrap_servers, *both)

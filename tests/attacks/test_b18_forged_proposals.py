@@ -211,8 +211,7 @@ async def test_nothing_forged_is_adopted(bench, name):
     """Named with its reason, counted, remembered; and the partition continues, now and after the next recovery."""
     reason, make = FORGED[name]
     PROPOSALS.clear()
-    async with bench.live() as one:
-        await one.feed(20)
+    async with bench.live(records=20) as one:
         await one.snapshot()
         await one.feed(20)
         offset = make(Job(bench))

@@ -91,8 +91,7 @@ async def test_b4_what_an_open_transaction_holds_back_is_named(stage, unique):
     own log commits continue, but the next owner could not read them: recoverable later, and named."""
     here = await stage(apps.ledger(unique("blocked")))
     topic = here.input
-    async with here.running() as service:
-        await here.process(service, 5)
+    async with here.running(records=5) as service:
         before_ms = wall_ms()
         foreign = await asyncio.to_thread(left_open, here.bootstrap_servers, topic)
         await here.feed(10)

@@ -23,8 +23,7 @@ async def test_c5_an_expired_transactional_id_costs_one_recovery(unique):
     """The owner finds out at its next batch, recovers as a new owner, and counts every record once."""
     with LocalBroker(properties=FORGETFUL) as broker:
         here = await Stage(broker.bootstrap_servers, apps.ledger(unique("c5"))).prepare()
-        async with here.running() as service:
-            await here.process(service, 10)
+        async with here.running(records=10) as service:
             epoch = service.restore_status()[0].owner_epoch
             await asyncio.sleep(4)  # idle time is what this is about
             await here.feed(10)

@@ -110,8 +110,7 @@ async def test_a_range_is_browsed(stage: Any, unique: Any, page: Page) -> None:
 
     here = await stage(apps.ledger(unique("range"), state=accounts))
     addresses: list[Any] = []
-    async with here.running(http=HttpServer(on_bound=addresses.append)) as service:
-        await here.process(service, 20)
+    async with here.running(http=HttpServer(on_bound=addresses.append), records=20):
         await page.goto(f"http://127.0.0.1:{addresses[0].port}/")
         await says(page, re.compile("Healthy"))
         await tab(page, "State")

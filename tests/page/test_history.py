@@ -23,12 +23,10 @@ async def test_owners_and_snapshots_are_a_picture_and_tables(stage: Any, unique:
     from the log, and shows each claim as a bar, and each snapshot in the chain."""
     here = await stage(apps.ledger(unique("owners")), retention={"snapshots_kept": 5})
     for name in ("ledger-0", "ledger-1"):
-        async with here.running(instance_id=name) as service:
-            await here.process(service, 30)
+        async with here.running(instance_id=name, records=30) as service:
             await snapshot(service)
     addresses: list[Any] = []
-    async with here.running(instance_id="ledger-2", http=HttpServer(on_bound=addresses.append)) as service:
-        await here.process(service, 30)
+    async with here.running(instance_id="ledger-2", http=HttpServer(on_bound=addresses.append), records=30) as service:
         await snapshot(service)
         await page.goto(f"http://127.0.0.1:{addresses[0].port}/")
         await says(page, re.compile("Healthy"))

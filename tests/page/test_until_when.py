@@ -110,8 +110,7 @@ async def test_a_real_restore_that_stands_still_is_later_than_predicted(
 ) -> None:
     """The snapshot is loaded, and nothing continues. When it does, the partition is live and the prediction stays."""
     here = await stage(apps.ledger(unique("until")))
-    async with here.running() as service:
-        await here.process(service, 200)
+    async with here.running(records=200) as service:
         await snapshot(service)
     gate = Gate(tmp_path / "gate", "Advance")
     with gate.armed():

@@ -36,8 +36,7 @@ def replayed(broker: Any, unique: Any, tmp_path: Path) -> Any:
         path = tmp_path / f"{app_id.replace('-', '_')}.py"
         path.write_text(APP.format(app_id=app_id, more=more))
         here = await Stage(broker.bootstrap_servers, load_app(str(path))).prepare()
-        async with here.running() as service:
-            await here.process(service, 40)
+        async with here.running(records=40) as service:
             await snapshot(service)
         words = ["audit", str(path), "--engine", "python", "--level", "replay", "-o", "json"]
         done = await asyncio.to_thread(

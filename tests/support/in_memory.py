@@ -94,10 +94,20 @@ class InMemory(AppTopics):
         self.owners.append(Owner(self, await self.context(instance_id, app, **tables)))
         return self.owners[-1]
 
-    @asynccontextmanager
-    async def live(self, app: App[Any] | None = None, **tables: Any) -> AsyncIterator[Owner]:
-        one = await self.owner(app=app, **tables)
+    async def live_owner(
+        self, instance_id: str = "one", app: App[Any] | None = None, *, records: int = 0, **tables: Any
+    ) -> Owner:
+        """Make an owner that is LIVE, and has processed so many payments more."""
+        one = await self.owner(instance_id, app, **tables)
         await one.phase("live")
+        if records:
+            await one.feed(records)
+        return one
+
+    @asynccontextmanager
+    async def live(self, app: App[Any] | None = None, *, records: int = 0, **tables: Any) -> AsyncIterator[Owner]:
+        """Such an owner, for the length of the block."""
+        one = await self.live_owner(app=app, records=records, **tables)
         yield one
         await one.end()
 

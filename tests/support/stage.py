@@ -142,10 +142,12 @@ class Stage(AppTopics):
             await service.stop()
 
     @asynccontextmanager
-    async def running(self, app: App[Any] | None = None, **tables: Any) -> AsyncIterator[Any]:
-        """A LIVE service for the length of the block."""
+    async def running(self, app: App[Any] | None = None, *, records: int = 0, **tables: Any) -> AsyncIterator[Any]:
+        """A LIVE service, which has processed so many payments more, for the length of the block."""
         async with self.started(app, **tables) as service:
             await service.wait_live(scaled(DEADLINE_SECONDS))
+            if records:
+                await self.process(service, records)
             yield service
 
     async def failure(self, app: App[Any] | None = None, **tables: Any) -> Any:

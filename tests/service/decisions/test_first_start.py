@@ -239,8 +239,7 @@ async def test_a_log_that_was_cut_to_a_claim_is_not_new_although_only_the_witnes
     """A claim without an increment looks like an `init` that was interrupted."""
     here = InMemory()
     await here.prepare(here.app)
-    async with here.live() as one:
-        await one.feed(10)
+    async with here.live(records=10) as one:
         group = here.cluster.offset_committer(witness_group(here.app.app_id))
         await one.context.witnesses.end(group)
     increments = TopicPartition(here.increments, 0)

@@ -26,8 +26,7 @@ async def done(here, savepoint="", start=""):
 async def kept_and_gone_on(stage, name, partitions=1):
     """Thirty records that a savepoint has, and twenty more."""
     here = await stage(apps.ledger(name), partitions)
-    async with here.running() as service:
-        await here.process(service, 30)
+    async with here.running(records=30) as service:
         await here.decided()
         await savepoints.create(here.app, here.settings(), here.cluster, "before")
         await here.process(service, 20)

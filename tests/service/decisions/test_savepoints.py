@@ -70,8 +70,7 @@ async def test_it_outlives_trimming_and_another_app_begins_with_it(stage, unique
     """Kept while the app runs, which does not notice. The app's own topics lose the state of that moment; the other app
     continues from it, and comes to what the first one has come to. Nothing counts twice."""
     here = await stage(apps.ledger(unique("ledger")), 2, retention={"snapshots_kept": 2})
-    async with here.running() as service:
-        await here.process(service, 40)
+    async with here.running(records=40) as service:
         read_to = len((await here.read(here.increments))[0])
         made = await create(here, reason="before the fix")
         assert made.problems == []
@@ -96,8 +95,7 @@ async def test_it_outlives_trimming_and_another_app_begins_with_it(stage, unique
 async def test_a_state_that_only_a_replay_leads_to_is_kept_as_well(stage, unique):
     """Without recorded changes the handlers run again, as in a recovery. The app is the same."""
     here = await stage(apps.ledger(unique("ledger")), changelog={"enabled": False})
-    async with here.running() as service:
-        await here.process(service, 10)
+    async with here.running(records=10) as service:
         await service.trigger_snapshot()
         await here.process(service, 20)
         await here.decided()

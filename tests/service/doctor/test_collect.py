@@ -25,8 +25,7 @@ async def test_a_running_owner_is_looked_at_and_not_disturbed(stage, unique):
     """Nothing is the matter but the single broker; state, sizes, times and the process are seen; same owner, exactly
     once. The probe's markers in the topics are stepped over by the next recovery."""
     here = await stage(apps.ledger(unique("doctor")), partitions=2)
-    async with here.running() as service:
-        await here.process(service, 60)
+    async with here.running(records=60) as service:
         await snapshot(service, 0)
         before = [status.owner_epoch for status in service.restore_status()]
         async with KafkaDiagnostics(here.settings()) as ask:

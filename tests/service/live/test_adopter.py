@@ -21,8 +21,7 @@ from tests.support.tampering import flip
 
 async def test_a_proposal_is_adopted_and_restored_from(bench):
     """Its pointer is an ordinary one: the next owner starts from it, and everything is exactly once."""
-    async with bench.live() as one:
-        await one.feed(20)
+    async with bench.live(records=20) as one:
         await one.feed(20)
         offset = Job(bench).propose()
         await one.feed(20)
@@ -47,8 +46,7 @@ async def test_a_look_at_the_topic_finds_what_nobody_names(bench, monkeypatch):
     for _ in range(30):
         job.append(b"an orphan")
     old = job.propose()
-    async with bench.live() as one:
-        await one.feed(20)
+    async with bench.live(records=20) as one:
         new = job.propose()
         await until(lambda: one.status.snapshot, "the adoption", 600.0)
         await until(lambda: one.status.snapshot.state == "pointed", "the pointer")
@@ -61,8 +59,7 @@ async def test_a_look_at_the_topic_finds_what_nobody_names(bench, monkeypatch):
 async def test_what_is_due_counts_from_the_adopted_batch(bench):
     """After 40 records and the adoption of a snapshot of the first 20, 20 records are left to the next one."""
     await bench.prepare(snapshot={"every_records": 50, "jitter_ratio": 0})
-    async with bench.live() as one:
-        await one.feed(20)
+    async with bench.live(records=20) as one:
         offset = Job(bench).propose()
         await one.feed(20)
         assert (await answer(asked(one, offset)))[0] == "succeeded"
@@ -106,8 +103,7 @@ class Gate:
 
 async def test_what_was_superseded_while_it_was_hashed_is_not_pointed_to(bench, hashing):
     """The owner has taken a newer snapshot meanwhile; pointers never go back."""
-    async with bench.live() as one:
-        await one.feed(20)
+    async with bench.live(records=20) as one:
         told = asked(one, Job(bench).propose())
         await hashing.reached.wait()
         await one.feed(20)
@@ -129,8 +125,7 @@ async def test_an_own_snapshot_under_way_comes_first(bench, hashing, monkeypatch
         return await appender(self)
 
     monkeypatch.setattr(SimCluster, "appender", gated)
-    async with bench.live() as one:
-        await one.feed(20)
+    async with bench.live(records=20) as one:
         offset = Job(bench).propose()
         told, own = asked(one, offset), list[Any]()
         await hashing.reached.wait()
@@ -151,8 +146,7 @@ async def test_an_own_snapshot_under_way_comes_first(bench, hashing, monkeypatch
 
 async def test_a_partition_that_ends_leaves_a_proposal_to_the_next_look(bench, hashing):
     """A waiting caller learns it; the hashing delays no one."""
-    async with bench.live() as one:
-        await one.feed(20)
+    async with bench.live(records=20) as one:
         told = asked(one, Job(bench).propose())
         await hashing.reached.wait()
     assert (await answer(told))[0] == "failed"
@@ -165,8 +159,7 @@ async def test_a_partition_that_ends_leaves_a_proposal_to_the_next_look(bench, h
 async def test_a_proposal_that_cannot_be_read_now_is_no_forgery(bench, monkeypatch):
     """A broker is away: told, not remembered, and adopted at the next look."""
 
-    async with bench.live() as one:
-        await one.feed(20)
+    async with bench.live(records=20) as one:
         monkeypatch.setattr(adopter, "hashed_digests", unreachable)
         state, _, detail = await answer(asked(one, Job(bench).propose()))
         assert (state, detail) == ("failed", "it could not be read: no broker")
@@ -177,8 +170,7 @@ async def test_a_proposal_that_cannot_be_read_now_is_no_forgery(bench, monkeypat
 
 async def test_a_replaced_snapshots_topic_has_no_proposals(bench, hashing):
     """Hashed in the old one: its offsets mean nothing any more, and the owner writes a snapshot into the new one."""
-    async with bench.live() as one:
-        await one.feed(20)
+    async with bench.live(records=20) as one:
         told = asked(one, Job(bench).propose())
         await hashing.reached.wait()
         bench.recreate(bench.snapshots)
@@ -213,8 +205,7 @@ async def test_an_adopted_snapshot_from_before_the_damage_mends_nothing(bench, m
 async def test_an_owner_that_takes_its_own_adopts_nothing(bench):
     """`snapshot.by = owner`: a request says so, and nothing is looked for."""
     await bench.prepare(snapshot={"by": "owner"})
-    async with bench.live() as one:
-        await one.feed(20)
+    async with bench.live(records=20) as one:
         state, _, detail = await answer(asked(one, Job(bench).propose()))
         assert state == "failed"
         assert "snapshot.by" in detail
@@ -227,8 +218,7 @@ async def test_an_owner_that_takes_its_own_adopts_nothing(bench):
 async def test_a_manifest_ahead_of_a_live_owner_is_outdated_by_a_snapshot(bench, caplog, by):
     """It was not proposed, so a recovery would take it for the witness of a cut log. The owner knows better."""
     await bench.prepare(snapshot={"by": by})
-    async with bench.live() as one:
-        await one.feed(20)
+    async with bench.live(records=20) as one:
         await one.snapshot()
         newest = bench.batches()[-1].pointers[0].snapshot_id
         job = Job(bench)
@@ -242,8 +232,7 @@ async def test_a_manifest_ahead_of_a_live_owner_is_outdated_by_a_snapshot(bench,
 async def test_a_manifest_ahead_is_outdated_also_if_the_first_snapshot_fails(bench, monkeypatch):
     """The look goes no further before a pointer lies behind it."""
     monkeypatch.setattr(SimCluster, "appender", unreachable)
-    async with bench.live() as one:
-        await one.feed(20)
+    async with bench.live(records=20) as one:
         end = bench.log(bench.increments).end
         Job(bench).propose(at=end + 10, proposed_by=None, batch=bench.batches()[-1].batch + 5)
         await until(lambda: one.status.snapshot, "the first one", 100.0)

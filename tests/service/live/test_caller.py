@@ -247,8 +247,7 @@ async def test_an_owner_that_was_replaced_calls_no_more(bench, caplog):
     await bench.feed(3)
     await until(lambda: len(under_way) == 3, "calls")
     ids = {call_id for _, call_id in under_way}
-    two = await bench.owner("two", hanging("two"))
-    await two.phase("live")
+    await bench.live_owner("two", hanging("two"))
     await bench.feed(1)  # the first owner tries to commit it
     await until(lambda: [name for name, _ in under_way] == ["two"] * 4, "calls", 600)
     assert {call_id for _, call_id in under_way} > ids

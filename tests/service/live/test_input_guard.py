@@ -260,8 +260,7 @@ async def test_no_leader_is_asked_about_an_epoch_that_the_compared_log_does_not_
 
 async def test_a_stale_leader_ends_no_doubt_that_the_leader_named(bench, monkeypatch):
     """It still has what was read, so comparisons find nothing. What came instead is not applied."""
-    async with bench.live() as one:
-        await one.feed(20)
+    async with bench.live(records=20) as one:
         stale, compared = stale_network(bench, bench.input), list[Any]()
 
         @asynccontextmanager
@@ -337,8 +336,7 @@ async def test_an_input_that_is_brought_back_as_it_was_is_gone_on_with(stage, un
     increment on, and every record counts once."""
     here = await stage(apps.ledger(unique("back")))
     servers, topic = here.bootstrap_servers, here.app.inputs[0].name
-    async with here.running() as service:
-        await here.process(service, 50)
+    async with here.running(records=50) as service:
         old = topic_id(servers, topic)
         kept = await asyncio.to_thread(messages, servers, topic, 50)
         await asyncio.to_thread(delete, servers, topic)

@@ -58,8 +58,7 @@ async def test_a_lag_is_shown_although_nothing_is_fetched(bench, monkeypatch):
         await asyncio.sleep(1)
         return ()
 
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         monkeypatch.setattr(Fetcher, "next_batch", nothing)
         await until(lambda: busy, "the end of the last fetch")
         await bench.feed(30)

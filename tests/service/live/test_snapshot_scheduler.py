@@ -84,8 +84,7 @@ async def test_records_that_were_skipped_are_in_a_snapshot_too(bench):
     await bench.prepare(
         apps.ledger("app", apps.refuse_poison), errors={"policy": "dead_letter"}, snapshot={"before_stop": False}
     )
-    async with bench.live() as one:
-        await one.feed(3)
+    async with bench.live(records=3) as one:
         await one.snapshot()
         await bench.send(poison)
         await one.position(4)
@@ -103,8 +102,7 @@ async def test_processing_goes_on_while_a_snapshot_is_written(bench, gate, monke
     """Its image is of the batch at its mark, despite later ones. What it left to do is done before the next one, in
     small steps: the next mark would do all of it at once."""
     monkeypatch.setattr(shards, "SETTLE_ENTRIES", 1)
-    async with bench.live() as one:
-        await one.feed(40)
+    async with bench.live(records=40) as one:
         batch, told = one.status.batch, asked(one)
         await until(lambda: gate.asked, "the snapshot")
         await one.feed(60)
@@ -127,8 +125,7 @@ async def test_a_batch_whose_commit_is_under_way_is_in_no_snapshot(bench, monkey
         await answered.wait()
         return await commit(self, partition, outputs, records)
 
-    async with bench.live() as one:
-        await one.feed(40)
+    async with bench.live(records=40) as one:
         batch = one.status.batch
         monkeypatch.setattr(SimProducer, "commit", held)
         await bench.feed(20)
@@ -150,9 +147,7 @@ async def test_a_snapshot_has_a_share_of_the_loop_while_commits_follow_each_othe
         return throttled(share, is_busy)
 
     monkeypatch.setattr(module, "throttled", noted)
-    one = await bench.owner()
-    await one.phase("live")
-    await one.feed(40)
+    one = await bench.live_owner(records=40)
     told = asked(one)
     assert (await answer(told))[0] == "succeeded"
     await one.feed(60)
@@ -163,8 +158,7 @@ async def test_a_snapshot_has_a_share_of_the_loop_while_commits_follow_each_othe
 
 async def test_whoever_waits_for_a_snapshot_hears_of_its_end(bench, gate):
     """The partition ends while it is written: failed, not running for ever."""
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         told = asked(one)
         await until(lambda: gate.asked, "the snapshot")
     ((state, _, detail),) = told
@@ -208,8 +202,7 @@ async def test_snapshots_that_fail_half_way_do_not_fill_the_topic(bench, monkeyp
 
     monkeypatch.setattr(SimCluster, "appender", failing_at_the_manifest)
     await bench.prepare(snapshot={"every_records": 5, "jitter_ratio": 0})
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         await asyncio.sleep(1800)
         assert 4 < bench.log(bench.snapshots).end < 12
         failing.clear()
@@ -238,8 +231,7 @@ async def test_the_policy_takes_snapshots_by_itself(bench, policy, reason):
 async def test_one_that_is_due_by_time_is_hardly_late():
     """With the looks of an idle partition as they are shipped: with the longer ones of `bench` it comes later."""
     bench = await InMemory().prepare(snapshot={"every_seconds": 5})
-    async with bench.live() as one:
-        await one.feed(30)
+    async with bench.live(records=30) as one:
         await one.pointed("interval")
         begun = asyncio.get_running_loop().time()
         await one.feed(30)
@@ -251,8 +243,7 @@ async def test_one_that_is_due_by_time_is_hardly_late():
 async def test_a_graceful_stop_leaves_nothing_to_advance(bench):
     """A last snapshot, pointed to; none when nothing changed."""
     for _ in range(2):
-        one = await bench.owner()
-        await one.phase("live")
+        one = await bench.live_owner()
         if not bench.sent:
             await one.feed(30)
         one.runner.stop(last_snapshot=True)
@@ -274,8 +265,7 @@ def replaced(bench, one):
 
 async def test_a_new_t_quanliang_holds_nothing_before_a_snapshot_in_it_is_pointed_to(bench, gate):
     """Not recoverable until then, although it is there, and the chain has its id by now."""
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         replaced(bench, one)
         for _ in range(2):
             assert one.status.recoverable is False
@@ -292,8 +282,7 @@ async def test_a_new_t_quanliang_holds_nothing_before_a_snapshot_in_it_is_pointe
 async def test_who_waits_for_a_pointer_into_a_deleted_topic_waits_for_the_next_snapshot(bench, gate):
     """The pointer is dropped: nothing else would ever answer."""
     gate.open.set()
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         told = asked(one)
         await until(lambda: one.committer.chain.new_pointer is not None, "a pointer")
         assert not told
@@ -436,8 +425,7 @@ async def test_a_snapshot_that_is_cancelled_before_its_first_step_does_not_preve
         return mark(scheduler, reason)
 
     monkeypatch.setattr(SnapshotScheduler, "_mark", marks)
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         told = asked(one)
         await one.pointed("retention")
         assert marked == ["trigger", "retention"]
@@ -447,8 +435,7 @@ async def test_a_snapshot_that_is_cancelled_before_its_first_step_does_not_preve
 async def test_a_snapshot_that_waits_is_taken_back(bench, gate):
     """Nothing is written for it. One that has begun is written to its end; a second request gets the next one."""
     await bench.prepare()
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         first = asked(one)
         await until(lambda: gate.asked, "the first one")
         await one.feed(10)
@@ -468,8 +455,7 @@ async def test_a_snapshot_that_waits_is_taken_back(bench, gate):
 async def test_a_snapshot_that_was_cancelled_in_the_last_moment_is_of_nobody(bench, gate):
     """It is being marked when the operation is cancelled: it is written without a message."""
     await bench.prepare()
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         gate.open.set()
         told: list[Any] = []
 

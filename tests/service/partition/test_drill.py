@@ -59,8 +59,7 @@ async def test_a_drill_comes_to_the_committed_state_and_leaves_no_trace(bench, c
     """By the newest snapshot and what came since. Nothing is written, and the owner stays the owner. Its prediction is
     of what it did."""
     await bench.prepare(changelog={"enabled": changes})
-    async with bench.live() as one:
-        await one.feed(30)
+    async with bench.live(records=30) as one:
         newest = await one.snapshot()
         await one.feed(20)
         ends = [bench.log(topic).end for topic in (bench.increments, bench.snapshots, bench.output)]
@@ -83,8 +82,7 @@ async def test_a_drill_comes_to_the_committed_state_and_leaves_no_trace(bench, c
 
 async def test_a_state_that_differs_is_told_and_the_partition_goes_on(bench, caplog):
     """The log says another digest than the state has: an ERROR, and a snapshot of the state that is processed with."""
-    async with bench.live() as one:
-        await one.feed(30)
+    async with bench.live(records=30) as one:
         bench.tamper(bench.increments, RecordKind.INCREMENT, with_fields(digest=Digest(20, 1, 2)))
         state, _, said = await answer(asked(one))
         assert state == "failed"
@@ -102,8 +100,7 @@ async def test_a_state_that_differs_is_told_and_the_partition_goes_on(bench, cap
 )
 async def test_damage_that_a_recovery_would_get_around_is_told(bench, part, kind, why):
     """An older snapshot or the other mode would lead to the same state. That is no reason to wait for the crash."""
-    async with bench.live() as one:
-        await one.feed(30)
+    async with bench.live(records=30) as one:
         newest = await one.snapshot()
         await one.feed(10)
         bench.tamper(getattr(bench, part), kind, flip)
@@ -117,8 +114,7 @@ async def test_damage_that_a_recovery_would_get_around_is_told(bench, part, kind
 
 async def test_there_is_one_at_a_time(bench, gate):
     """A second request meanwhile is refused."""
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         gate.set()
         await one.snapshot()
         gate.clear()
@@ -134,8 +130,7 @@ async def test_there_is_one_at_a_time(bench, gate):
 @pytest.mark.parametrize("end", ["paused", "released"])
 async def test_a_drill_is_given_up_with_its_partition(bench, gate, end):
     """It leaves nothing behind: no copy, no reader, no waiting client."""
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         gate.set()
         await one.snapshot()
         gate.clear()
@@ -173,8 +168,7 @@ async def test_a_drill_that_is_cancelled_is_given_up(bench, gate):
 
 async def test_a_drill_that_is_given_up_before_its_first_step_is_answered(bench):
     """Although another one has begun before its end was noticed."""
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         first = asked(one)
         one.runner.request_pause(Paused(1, "why"), lambda *_: None)
         await asyncio.sleep(0)  # its task is done, and its callbacks have not run yet
@@ -187,8 +181,7 @@ async def test_a_drill_that_its_owner_has_overtaken_proves_nothing(bench, gate, 
     """The snapshot that it reads is trimmed behind newer ones: that is no damage, and no ERROR."""
     await bench.prepare(retention={"snapshots_kept": 2})
     gate.set()
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         await one.snapshot()
         gate.clear()
         told = asked(one)
@@ -214,8 +207,7 @@ async def goes_on_by_a_manifest(bench, one):
 @pytest.mark.parametrize("times", [2, EXAMINATIONS_MAX])
 async def test_an_owner_that_goes_on_has_not_lost_the_end_of_its_log(bench, monkeypatch, caplog, goes_on, times):
     """What it commits after the drill has asked for the end is no damage. The drill looks again, but not for ever."""
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         left = overtaken(monkeypatch, times, lambda: goes_on(bench, one))
         state, _, said = await answer(asked(one))
         assert not left
@@ -228,8 +220,7 @@ async def test_an_owner_that_goes_on_has_not_lost_the_end_of_its_log(bench, monk
 @pytest.mark.parametrize(("times", "ended"), [(3, "succeeded"), (1000, "failed")])
 async def test_a_commit_may_be_read_a_moment_after_its_answer(bench, monkeypatch, times, ended):
     """Its markers are written later. A log that still ends there has lost a batch that was committed."""
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         before = bench.log(bench.increments).end
         await one.feed(10)
         left, real = [None] * times, SimReader.bounds
@@ -266,8 +257,7 @@ async def test_a_copy_that_is_given_up_is_freed_in_steps_and_delays_nobody(bench
 
     monkeypatch.setattr(Examiner, "examine_beside_owner", examined)
     monkeypatch.setattr(module, "run_cooperatively", gated)
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         told = asked(one)
         await restored.wait()
         await one.end()
@@ -279,8 +269,7 @@ async def test_a_copy_that_is_given_up_is_freed_in_steps_and_delays_nobody(bench
 
 async def test_a_cluster_that_cannot_be_asked_proves_nothing(bench, monkeypatch):
     """The drill is given up; the next one may succeed."""
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
 
         async def none(self: Any, *given: Any, **named: Any) -> Any:
             raise Unreachable("no broker for drills")
@@ -294,8 +283,7 @@ async def test_a_cluster_that_cannot_be_asked_proves_nothing(bench, monkeypatch)
 
 async def test_no_drill_takes_memory_that_is_not_there(bench, monkeypatch):
     """A second copy would end the process, and the first one with it."""
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         monkeypatch.setattr(module, "available_bytes", lambda _: 10)
         state, _, said = await answer(asked(one))
         assert state == "failed"
@@ -305,8 +293,7 @@ async def test_no_drill_takes_memory_that_is_not_there(bench, monkeypatch):
 async def test_drills_come_on_schedule(bench):
     """One in each period, without anybody who asks."""
     await bench.prepare(restore={"drill_every_seconds": 100})
-    async with bench.live() as one:
-        await one.feed(10)
+    async with bench.live(records=10) as one:
         ended = set()
 
         def another():

@@ -21,8 +21,7 @@ from tests.support.stage import until
 @pytest.mark.parametrize("recoverable", [False, True])
 async def test_it_is_told_while_a_broker_that_does_not_answer_is_asked(bench, monkeypatch, recoverable):
     """The alert begins again with each gap, and the question may wait for minutes."""
-    one = await bench.owner()
-    await one.phase("live")
+    one = await bench.live_owner()
     asked = asyncio.Event()
 
     async def never(*_):
@@ -40,8 +39,7 @@ async def test_it_is_told_while_a_broker_that_does_not_answer_is_asked(bench, mo
 async def test_it_is_not_told_any_more_when_the_state_of_another_owner_is_loaded(bench, monkeypatch):
     """That may take long, and the process may be stopped meanwhile."""
     pause = {"retry_backoff_ms": 20_000, "retry_backoff_max_ms": 20_000}
-    one = await bench.owner(restore=pause)
-    await one.phase("live")
+    one = await bench.live_owner(restore=pause)
     told, load = [], RecoveryExecutor.load
 
     async def noted(self, effect):
@@ -52,9 +50,7 @@ async def test_it_is_not_told_any_more_when_the_state_of_another_owner_is_loaded
     inside.poll_by(one.live, unreachable)
     await one.phase("fencing")
     monkeypatch.setattr(RecoveryExecutor, "load", noted)
-    two = await bench.owner("two")
-    await two.phase("live")
-    await two.feed(3)
+    two = await bench.live_owner("two", records=3)
     await two.end()
     assert one.status.recoverable is False
     told.clear()

@@ -48,10 +48,8 @@ def bench():
 async def test_a_zombie_without_input_finds_out_that_it_is_one(bench):
     """Doubtful at once, FENCED when the log has told of the newer owner, which continues. In between it is never LIVE
     without a doubt."""
-    one = await bench.owner()
-    await one.phase("live")
-    two = await bench.owner("two")
-    await two.phase("live")
+    one = await bench.live_owner()
+    two = await bench.live_owner("two")
     bench.stand_still()
     seen = []
     one.board.subscribe(lambda status: seen.append((status.phase, bool(status.ownership_doubt))))
@@ -122,8 +120,7 @@ async def test_a_commit_that_began_later_answers_the_question(bench, monkeypatch
         raise AssertionError("asked")
 
     monkeypatch.setattr(module, "newer_owner", must_not_be_asked)
-    one = await bench.owner()
-    await one.phase("live")
+    one = await bench.live_owner()
     bench.stand_still()
     await one.feed(10)
     assert one.status.ownership_doubt
@@ -142,8 +139,7 @@ async def test_without_an_answer_the_doubt_stays(bench, monkeypatch, caplog):
             raise answer
 
     monkeypatch.setattr(module, "newer_owner", answered)
-    one = await bench.owner()
-    await one.phase("live")
+    one = await bench.live_owner()
     bench.stand_still()
     await until(lambda: not one.status.ownership_doubt, "no doubt")
     assert answers == []

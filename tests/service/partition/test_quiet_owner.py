@@ -215,8 +215,7 @@ async def test_an_owner_that_commits_nothing_writes_what_its_log_has_lost(bench,
     assert one.status.owner_epoch != epoch or loss == "its claim"
     assert ("live", True) in seen, "not ready while brokers are asked"
     assert one.status.ownership_doubt == ""
-    two = await bench.owner("two")
-    await two.phase("live")
+    two = await bench.live_owner("two")
     if is_paused:
         assert two.runner.request_pause(None, ends([]))
     await bench.feed(10)

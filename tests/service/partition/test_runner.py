@@ -27,12 +27,6 @@ from tests.support.owner import Owner, ends, unreachable
 from tests.support.stage import settings_for, until
 
 
-async def live(bench, *given, **tables):
-    one = await bench.owner(*given, **tables)
-    await one.phase("live")
-    return one
-
-
 def claim_of(context):
     """Make the claim of a process that was started a second later, under the same name."""
     us = context.identity
@@ -41,7 +35,7 @@ def claim_of(context):
 
 async def test_it_runs_until_it_is_stopped(bench):
     """Every phase in order; CLOSED at the end, once."""
-    one = await live(bench)
+    one = await bench.live_owner()
     await one.here.feed(10)
     await one.position(10)
     await one.end()
@@ -53,7 +47,7 @@ async def test_it_runs_until_it_is_stopped(bench):
 
 async def test_a_doubtful_commit_is_followed_by_a_recovery(bench):
     """The log says what happened; nothing is lost or doubled, the error is gone when it is LIVE again, and counted."""
-    one = await live(bench)
+    one = await bench.live_owner()
     labels = {"app": one.context.app.app_id, "partition": "0", "kind": "CommitInDoubt", "reaction": "retry"}
     counted_before = EVENTS.get_sample_value("snapreplay_failures_total", labels) or 0
     first_epoch = one.status.owner_epoch
@@ -77,7 +71,7 @@ async def test_a_doubtful_commit_is_followed_by_a_recovery(bench):
 
 async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch):
     """Never two of them in memory, whether the partition is restored or another process takes it."""
-    one = await live(bench)
+    one = await bench.live_owner()
     await one.here.feed(10)
     await one.position(10)
     first, epoch, load = one.runner.store, one.status.owner_epoch, RecoveryExecutor.load
@@ -104,7 +98,7 @@ async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch
 async def test_a_doubtful_commit_does_not_take_the_partition_back(bench, error):
     """A fence is not always answered as one, and who is kept out may have a successor: the log is asked before
     anybody is fenced."""
-    one = await live(bench)
+    one = await bench.live_owner()
 
     async def torn(*_):
         raise error("the answer was lost")
@@ -120,7 +114,7 @@ async def test_a_doubtful_commit_does_not_take_the_partition_back(bench, error):
 
 async def test_a_partition_that_pauses_is_not_called_live(bench):
     """Ready means that it processes: not so while it waits for its next recovery."""
-    one = await live(bench, restore={"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000})
+    one = await bench.live_owner(restore={"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000})
 
     inside.poll_by(one.live, unreachable)
     status = await one.phase("fencing")
@@ -132,8 +126,8 @@ async def test_a_partition_that_pauses_is_not_called_live(bench):
 
 async def test_a_newer_owner_is_left_alone_for_a_while(bench):
     """FENCED, and it says who: the group will take the partition from us, or give it back."""
-    one = await live(bench)
-    two = await live(bench, "two")
+    one = await bench.live_owner()
+    two = await bench.live_owner("two")
     await one.here.feed(10)
     status = await one.phase("fenced")
     assert status.error.kind == "Superseded"
@@ -145,8 +139,8 @@ async def test_a_newer_owner_is_left_alone_for_a_while(bench):
 
 async def test_a_younger_process_of_the_same_name_ends_it(bench):
     """FENCED until the group gives it to us again, and the supervisor hears of it."""
-    one = await live(bench)
-    two = await live(bench)
+    one = await bench.live_owner()
+    two = await bench.live_owner()
     await one.here.feed(10)
     status = await one.phase("fenced")
     assert isinstance(one.failures[0], DuplicateInstance)
@@ -180,9 +174,9 @@ async def test_who_steps_down_stops_also_where_nobody_claimed(bench):
 
 async def test_without_input_the_log_tells_of_a_younger_process_too(bench):
     """The end of the log shows its claim."""
-    one = await live(bench)
+    one = await bench.live_owner()
     watching = asyncio.create_task(one.watch_end())
-    two = await live(bench)
+    two = await bench.live_owner()
     await one.phase("fenced")
     watching.cancel()
     assert isinstance(one.failures[0], DuplicateInstance)
@@ -263,7 +257,7 @@ async def test_whoever_waits_for_a_retry_hears_of_the_end(bench):
 
 async def test_a_defect_stops_this_partition_and_says_so(bench, monkeypatch):
     """FAILED, called a defect; the process continues."""
-    one = await live(bench)
+    one = await bench.live_owner()
 
     def broken(*_):
         raise ZeroDivisionError("a defect")
@@ -321,7 +315,7 @@ async def test_a_handler_that_blocks_longer_than_a_transaction_may_take(stage, u
 
 async def test_a_batch_that_never_ends_in_time_is_made_smaller(bench):
     """A deterministic failure that looks like doubt: the same batch is not tried for ever."""
-    one = await live(bench, restore={"retry_backoff_ms": 10, "retry_backoff_max_ms": 20})
+    one = await bench.live_owner(restore={"retry_backoff_ms": 10, "retry_backoff_max_ms": 20})
     fence, sizes = one.context.cluster.fence, []
 
     def slow(producer):
@@ -350,8 +344,7 @@ async def test_a_batch_that_never_ends_in_time_is_made_smaller(bench):
 
 async def test_a_partition_that_comes_back_before_its_runner_has_ended_is_taken_back(bench):
     """It continues from memory, in the same task. After the end nothing can be taken back."""
-    one = await live(bench)
-    await one.feed(10)
+    one = await bench.live_owner(records=10)
     one.runner.stop(last_snapshot=False)
     assert one.runner.take_back()
     await one.feed(10)
@@ -362,7 +355,7 @@ async def test_a_partition_that_comes_back_before_its_runner_has_ended_is_taken_
 
 async def test_who_asks_the_log_after_a_fence_ends_when_it_is_stopped(bench, monkeypatch):
     """The question may wait for minutes, for a leader that is not there."""
-    one = await live(bench)
+    one = await bench.live_owner()
     asked = asyncio.Event()
 
     async def never(*_):

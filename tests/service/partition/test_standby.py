@@ -72,16 +72,9 @@ class Copied:
         return self.status
 
 
-async def live(bench, *given):
-    one = await bench.owner(*given)
-    await one.phase("live")
-    return one
-
-
 async def followed(bench):
     """Return a live owner, and a warm copy of its ten records."""
-    one = await live(bench)
-    await one.feed(10)
+    one = await bench.live_owner(records=10)
     copied = Copied(bench, await bench.context("two"))
     await copied.warm(one.status.batch)
     return one, copied
@@ -114,8 +107,7 @@ async def test_it_follows_every_batch_and_another_owner_goes_on_from_it(bench):
 
 async def test_an_owner_that_goes_on_while_a_copy_is_begun_has_not_lost_the_end_of_its_log(bench, monkeypatch, caplog):
     """Its witness names a batch that was committed after the end of the log was asked for. It is looked at again."""
-    one = await live(bench)
-    await one.feed(10)
+    one = await bench.live_owner(records=10)
     left = overtaken(monkeypatch, 1, partial(goes_on_by_a_witness, bench, one))
     copied = Copied(bench, await bench.context("two"))
     await until(lambda: copied.status.batch == one.status.batch and not left, "a warm copy")
@@ -125,8 +117,7 @@ async def test_an_owner_that_goes_on_while_a_copy_is_begun_has_not_lost_the_end_
 
 async def test_it_leaves_no_trace(bench):
     """No claim, no fence, no output: the owner keeps its producer."""
-    one = await live(bench)
-    await one.feed(10)
+    one = await bench.live_owner(records=10)
     before, epoch = await bench.read(bench.increments), one.status.owner_epoch
     copied = Copied(bench, await bench.context("two"))
     await copied.warm(one.status.batch)
@@ -215,8 +206,7 @@ async def test_a_copy_between_two_batches_is_handed_over_at_once(bench, monkeypa
 
 async def test_whatever_is_wrong_it_says_why_and_starts_over(bench, monkeypatch):
     """It is no owner: nothing is FAILED."""
-    one = await live(bench)
-    await one.feed(10)
+    one = await bench.live_owner(records=10)
     follow, refused = Examiner.follow, list[Any]()
 
     async def first_refused(self, *given):
@@ -373,8 +363,7 @@ async def test_a_reader_sees_whole_batches_only(bench, monkeypatch, part_bytes, 
         await asyncio.sleep(0)
 
     await bench.prepare(changelog={"enabled": is_recorded})
-    one = await live(bench)
-    await one.feed(40)
+    one = await bench.live_owner(records=40)
     copied = Copied(bench, await bench.context("two"))
     monkeypatch.setattr(cooperative, "pause", pause)
     await copied.warm(one.status.batch)
@@ -462,8 +451,7 @@ async def test_a_batch_that_comes_out_otherwise_is_not_kept(bench, differs, kind
 async def test_it_replays_what_an_owner_does_not_record(bench):
     """While `changelog.enabled` is switched over, process by process: the copy begins by a replay and stays with it."""
     await bench.prepare(changelog={"enabled": False})
-    one = await live(bench)
-    await one.feed(10)
+    one = await bench.live_owner(records=10)
     copied = Copied(bench, await bench.context("two", changelog={"enabled": True}))
     await copied.warm(one.status.batch)
     await one.feed(10)
@@ -474,8 +462,7 @@ async def test_it_replays_what_an_owner_does_not_record(bench):
 async def test_another_version_than_the_owners_is_judged_as_in_every_replay(bench):
     """It is warm if a digest proves it."""
     await bench.prepare(apps.ledger("app", version="1"), changelog={"enabled": False})
-    one = await live(bench)
-    await one.feed(10)
+    one = await bench.live_owner(records=10)
     await one.snapshot()
     copied = Copied(bench, await bench.context("two", apps.ledger("app", version="2")))
     await copied.warm(one.status.batch)
@@ -537,7 +524,7 @@ async def test_what_an_owner_left_is_not_warm_while_the_snapshot_is_loaded_in_it
 
 async def test_copies_look_at_the_same_time(bench, monkeypatch):
     """Whenever each was begun: then many of them ask a broker as one."""
-    one = await live(bench)
+    one = await bench.live_owner()
     newer, looked = Examiner.newer, dict[Any, list[float]]()
 
     async def noted(self):
@@ -556,8 +543,7 @@ async def test_copies_look_at_the_same_time(bench, monkeypatch):
 
 async def test_a_copy_that_does_not_fit_is_not_loaded_before_it_does(bench, monkeypatch):
     """The process would end, and its own partitions with it. The status has the reason."""
-    one = await live(bench)
-    await one.feed(10)
+    one = await bench.live_owner(records=10)
     await one.snapshot()
     monkeypatch.setattr(standby, "available_bytes", lambda _: 10)
     copied = Copied(bench, await bench.context("two"))
@@ -571,8 +557,7 @@ async def test_a_copy_that_does_not_fit_is_not_loaded_before_it_does(bench, monk
 async def test_it_is_said_once_a_minute_that_a_copy_does_not_fit(bench, monkeypatch, caplog):
     """Although what is free is another figure at each attempt."""
     await bench.prepare(restore={"retry_backoff_max_ms": 5000})
-    one = await live(bench)
-    await one.feed(10)
+    one = await bench.live_owner(records=10)
     await one.snapshot()
     free = itertools.count(10)
     monkeypatch.setattr(standby, "available_bytes", lambda _: next(free))

@@ -55,8 +55,7 @@ async def test_a_type_that_cannot_read_what_is_stored_never_goes_live(bench):
     assert "schema_version 1" in error.message
     assert "deploy the version that wrote it, with its types, again" in error.hint
     assert "live" not in bench.owners[-1].phases
-    async with bench.live() as again:
-        await again.feed(20)
+    async with bench.live(records=20) as again:
         assert again.view()["k0"].balance == 0 + 20 + 40
 
 

@@ -156,8 +156,7 @@ async def test_another_version_of_the_app_is_told_once(bench, caplog):
     new = apps.unseen(apps.ledger("app"), "code:new")
     with caplog.at_level(logging.INFO, "snapreplay"):
         await bench.restored()
-        async with bench.live(new) as one:
-            await one.feed(1)
+        async with bench.live(new, records=1) as one:
             assert one.status.state_largest_entry_bytes > 0, "of the snapshot"
         await bench.restored(new)
     told = [each for each in caplog.messages if "continues from version" in each]

@@ -109,8 +109,7 @@ async def test_a_state_whose_snapshot_is_lost_as_well_is_written_before_its_inpu
     """Input and snapshots lost their ends together: what is in memory is the only copy, although the last increment
     points to a snapshot of it."""
     await bench.prepare()
-    async with bench.live() as one:
-        await one.feed(20)
+    async with bench.live(records=20) as one:
         await one.snapshot()
         bench.broker.lose(TopicPartition(bench.snapshots, 0), 0, 0, None)
         bench.broker.lose(TopicPartition(bench.input, 0), 10, 0, None)

@@ -86,12 +86,8 @@ async def test_what_another_process_owns_is_not_written_any_more(bench):
 async def test_a_fenced_owner_has_nothing_to_write_any_more(bench):
     """At its end it would set the newer owner's back."""
     await bench.prepare()
-    first = await bench.owner()
-    await first.phase("live")
-    await first.feed(20)
-    second = await bench.owner("two")
-    await second.phase("live")
-    await second.feed(20)
+    first = await bench.live_owner(records=20)
+    second = await bench.live_owner("two", records=20)
     await first.phase("fenced")
     old, new = Kept(), Kept()
     await first.context.witnesses.end(old)

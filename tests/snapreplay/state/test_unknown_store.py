@@ -39,8 +39,7 @@ def app(*names: str, retired: tuple[str, ...] = (), version: str = "") -> Any:
 
 async def ran(bench: Any, made: App[Any], count: int, **tables: Any) -> Any:
     """LIVE until it has processed so many records more; its committed state and the last increment."""
-    async with bench.live(made, **tables) as one:
-        await one.feed(count)
+    async with bench.live(made, records=count, **tables) as one:
         view = one.runner.store.committed_view()
     return view, bench.batches()[-1]
 
@@ -49,8 +48,7 @@ async def ran(bench: Any, made: App[Any], count: int, **tables: Any) -> Any:
 async def test_a_state_of_several_stores_comes_back(bench, mode):
     """From snapshot and log, by each mode; an increment says which stores there are."""
     await bench.prepare(app("a", "b"))
-    async with bench.live() as one:
-        await one.feed(30)
+    async with bench.live(records=30) as one:
         await one.snapshot()
     view, last = await ran(bench, app("a", "b"), 20, restore={"mode": mode})
     assert last.store_digests.keys() == {"a", "b"}
@@ -102,8 +100,7 @@ async def test_a_retired_store_is_cleared_once_and_for_all(bench, mode, lean):
         return
     tables: dict[str, Any] = {"restore": {"mode": mode}, "changelog": {"enabled": not lean}}
     await bench.prepare(app("a", "old"), **tables)
-    async with bench.live() as one:
-        await one.feed(20)
+    async with bench.live(records=20) as one:
         await one.snapshot()
     after = app("a", retired=("old",), version="2")
     async with bench.live(after) as one:
@@ -124,8 +121,7 @@ async def test_a_retired_store_is_cleared_once_and_for_all(bench, mode, lean):
 async def test_a_retired_store_is_taken_out_of_the_code_once_a_batch_has_cleared_it(bench, mode):
     """Also if only a plain MapState is left, although snapshot and log have the entries and how they were deleted."""
     await bench.prepare(app("default", "old"))
-    async with bench.live() as one:
-        await one.feed(20)
+    async with bench.live(records=20) as one:
         await one.snapshot()
     await ran(bench, app("default", retired=("old",)), 20)
     view, last = await ran(bench, app("default"), 20, restore={"mode": mode})

@@ -51,8 +51,7 @@ async def told(broker, unique, tmp_path):
     path = tmp_path / f"{app_id.replace('-', '_')}.py"
     path.write_text(APP.format(app_id=app_id))
     here = await Stage(broker.bootstrap_servers, load_app(str(path)), 2).prepare()
-    async with here.running() as service:
-        await here.process(service, 200)
+    async with here.running(records=200) as service:
         await snapshot(service)
         await here.process(service, 200)
     return here, path
