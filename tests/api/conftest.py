@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 
 from snapreplay.api.app import create_app
 from snapreplay.api.server import HttpServer
+from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.config.groups import HttpSettings
 from tests.support.deadlines import scaled
 from tests.support.fake_control import NOW, FakeControl, Local
@@ -23,6 +24,12 @@ class Current:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.control, name)
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port for a process of the test to listen at. The system gives it to no connection before."""
+    return free_ports(1)[0]
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import pytest
 
 from snapreplay.api.guard import AT_PROBES_PORT
 from snapreplay.api.server import HttpServer
-from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.errors import UsageError
 from snapreplay.service.config.groups import HttpSettings
 from tests.api.test_tls import Authority
@@ -19,12 +18,6 @@ from tests.support.deadlines import scaled
 from tests.support.fake_control import FakeControl
 
 TOKEN = "0123456789abcdef" * 4
-
-
-@pytest.fixture
-def port() -> int:
-    """A closed port."""
-    return free_ports(1)[0]
 
 
 @asynccontextmanager
@@ -43,11 +36,11 @@ async def asked(settings: HttpSettings) -> AsyncIterator[tuple[httpx2.AsyncClien
         await server.close()
 
 
-async def test_probes_and_metrics_need_no_login_there_and_nothing_else_is_there(port: int, tmp_path: Path) -> None:
+async def test_probes_and_metrics_need_no_login_there_and_nothing_else_is_there(free_port: int, tmp_path: Path) -> None:
     """The main port still demands the token for metrics. At the other port every other path is a 404, also with the
     token, and nothing can be triggered."""
     (tmp_path / "tokens").write_text(TOKEN)
-    settings = HttpSettings(port=0, probes_port=port, token_file=str(tmp_path / "tokens"))
+    settings = HttpSettings(port=0, probes_port=free_port, token_file=str(tmp_path / "tokens"))
     async with asked(settings) as (main, probes):
         found = {path: (await probes.get(path)).status_code for path in AT_PROBES_PORT}
         assert found == {"/healthz": 200, "/readyz": 503, "/startupz": 200, "/metrics": 200}
@@ -65,11 +58,11 @@ async def test_probes_and_metrics_need_no_login_there_and_nothing_else_is_there(
         assert (await main.get("/api/v1", headers={"Authorization": f"Bearer {TOKEN}"})).status_code == 200
 
 
-async def test_the_probes_are_plain_http_where_the_api_has_tls(port: int, tmp_path: Path) -> None:
+async def test_the_probes_are_plain_http_where_the_api_has_tls(free_port: int, tmp_path: Path) -> None:
     """A prober has neither an authority nor a certificate. The main port answers by TLS only, and asks for one."""
     certificate, key = Authority(tmp_path, "any").signed("server")
     files: dict[str, Any] = {"tls_certificate_file": certificate, "tls_key_file": key, "client_ca_file": certificate}
-    settings = HttpSettings(port=0, probes_port=port, **files)
+    settings = HttpSettings(port=0, probes_port=free_port, **files)
     async with asked(settings) as (main, probes):
         assert (await probes.get("/metrics")).status_code == 200
         assert (await probes.get("/api/v1")).status_code == 404

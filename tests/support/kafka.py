@@ -12,13 +12,13 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.producer import KafkaProducer
 from snapreplay.service.ports import TopicPartition
-from snapreplay.service.topics.reading import decided_bounds
+from snapreplay.service.topics.reading import decided_bounds, reading
 from tests.support.deadlines import scaled, within
 from tests.support.waiting import pause
 
 T = TypeVar("T")
 HASTY_MS_MAX, HASTE_MIN, HASTE_MAX = 5000, 2.0, 5.0
-"""Longer deadlines of a test would not fit the default ones beside them. A machine stands still for a moment also when
+"""Longer deadlines of a test would not fit the default ones beside them. A machine pauses for a moment also when
 it was not busy in the last minute."""
 
 
@@ -35,13 +35,10 @@ async def values_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> li
     """All committed values of a partition, in order; waits until no transaction is open on it."""
     source = TopicPartition(topic, partition)
     await decided(cluster, source)
-    reader = await cluster.reader()
-    try:
+    async with reading(cluster) as reader:
         bounds = await reader.bounds(source)
         slices = [s async for s in reader.read(source, *bounds)]
         return [record.value for records in slices for record in records]
-    finally:
-        await reader.close()
 
 
 async def decided(cluster: KafkaCluster, source: TopicPartition) -> None:

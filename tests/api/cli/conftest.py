@@ -12,7 +12,6 @@ from typer.testing import CliRunner, Result
 from snapreplay.api.cli.root import app
 from snapreplay.app.load import load_app
 from snapreplay.app.names import OWN_SUFFIXES
-from snapreplay.devbroker.free_ports import free_ports
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import TopicPartition
 from snapreplay.testing import RealHarness
@@ -55,12 +54,6 @@ def closed_address() -> Iterator[str]:
     """An address that refuses connections as long as the test lasts."""
     with refusing() as port:
         yield f"127.0.0.1:{port}"
-
-
-@pytest.fixture
-def free_port() -> int:
-    """A port for a process of the test to listen at. The system gives it to no connection before."""
-    return free_ports(1)[0]
 
 
 @pytest.fixture

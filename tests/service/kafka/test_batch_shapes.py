@@ -14,6 +14,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka import records as parsers
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic, TopicPartition
+from snapreplay.service.topics.reading import reading
 from tests.support.deadlines import within
 from tests.support.record_batches import (
     ABORT,
@@ -114,23 +115,19 @@ async def test_every_shape_is_read_to_its_end(cluster, logs, parser, name):
     """A window of the log, record by record, and followed as an owner does: the same records, and the position is the
     log's end."""
     source, expected = logs[1][name], SHAPES[name][1]
-    reader = await cluster.reader()
-    try:
-        async with within(20):
-            bounds = await reader.bounds(source)
-            records = [each async for part in reader.read(source, *bounds) for each in part]
-            assert [each.offset for each in records] == expected
-            assert reader.position(source) == bounds.end_offset
-            for at in range(bounds.end_offset):
-                found = await reader.read_at(source, at)
-                assert (found and found.offset) == (at if at in expected else None)
-            await reader.follow({source: bounds.start_offset})
-            followed = []
-            while reader.position(source) < bounds.end_offset:
-                followed += [each.offset for each in (await reader.poll(1, 200)).get(source, ())]
-            assert followed == expected
-    finally:
-        await reader.close()
+    async with reading(cluster) as reader, within(20):
+        bounds = await reader.bounds(source)
+        records = [each async for part in reader.read(source, *bounds) for each in part]
+        assert [each.offset for each in records] == expected
+        assert reader.position(source) == bounds.end_offset
+        for at in range(bounds.end_offset):
+            found = await reader.read_at(source, at)
+            assert (found and found.offset) == (at if at in expected else None)
+        await reader.follow({source: bounds.start_offset})
+        followed = []
+        while reader.position(source) < bounds.end_offset:
+            followed += [each.offset for each in (await reader.poll(1, 200)).get(source, ())]
+        assert followed == expected
     without_time = {"format 0": expected, "formats 0, 1, 2": [0]}.get(name, [])
     assert [each.timestamp for each in records] == [-1 if at in without_time else AT_MS for at in expected]
 

@@ -11,6 +11,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.reader import ATTEMPTS_MAX
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
+from snapreplay.service.topics.reading import reading
 from tests.support.deadlines import within
 from tests.support.steady import KEEPS_LEADERS
 
@@ -72,16 +73,14 @@ async def written(cluster, topic):
 
 async def read_all(cluster, source):
     """(values by offset, the error that ended it)."""
-    reader = await cluster.reader()
     found: dict[int, bytes | None] = {}
-    try:
-        async for records in reader.read(source, *await reader.bounds(source)):
-            assert not found.keys() & {r.offset for r in records}, "given out twice"
-            found |= {record.offset: record.value for record in records}
-    except DamagedError as error:
-        return found, error
-    finally:
-        await reader.close()
+    async with reading(cluster) as reader:
+        try:
+            async for records in reader.read(source, *await reader.bounds(source)):
+                assert not found.keys() & {r.offset for r in records}, "given out twice"
+                found |= {record.offset: record.value for record in records}
+        except DamagedError as error:
+            return found, error
     return found, None
 
 
@@ -132,17 +131,13 @@ async def test_a_damaged_input_among_several_loses_nothing_of_the_others(cluster
 
 async def follow_all(cluster, sources):
     """(values, the position before the last poll, each by source; the error that ended it)."""
-    reader = await cluster.reader()
     found: dict[TopicPartition, list[bytes | None]] = {each: [] for each in sources}
     passed: dict[TopicPartition, int] = {}
-    await reader.follow(dict.fromkeys(sources, 0))
-    try:
-        async with within(20):
-            with pytest.raises(DamagedError) as ended:  # noqa: PT012 - whichever poll it is
-                while True:
-                    passed = {each: reader.position(each) for each in sources}
-                    for source, records in (await reader.poll(1000, 100)).items():
-                        found[source] += [record.value for record in records]
-    finally:
-        await reader.close()
+    async with reading(cluster) as reader, within(20):
+        await reader.follow(dict.fromkeys(sources, 0))
+        with pytest.raises(DamagedError) as ended:  # noqa: PT012 - whichever poll it is
+            while True:
+                passed = {each: reader.position(each) for each in sources}
+                for source, records in (await reader.poll(1000, 100)).items():
+                    found[source] += [record.value for record in records]
     return found, passed, ended.value

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from snapreplay.service.recovery import driver as module
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.recovery.memory import Memory
 from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.simulation.cluster import SimCluster
 from tests.simulation.reader import SimReader
@@ -140,17 +142,14 @@ async def test_the_claim_names_this_process(bench):
     await bench.past()
     context = await bench.context(instance_id="web-7")
     result = await recovered(context)
-    reader = await context.cluster.reader()
-    try:
-        record = await reader.read_at(context.increments, result.chain.owner_epoch)
-    finally:
-        await reader.close()
+    async with reading(context.cluster) as reader:
+        record: Any = await reader.read_at(context.increments, result.chain.owner_epoch)
     claim = read_entry(record.value)
     assert (claim.instance_id, claim.pid) == ("web-7", context.identity.pid)
     assert (claim.host, claim.process_id) == (context.identity.host, context.identity.process_id)
 
 
-async def test_another_version_of_the_app_is_told_once(bench, caplog):
+async def test_another_version_of_the_app_is_reported_once(bench, caplog):
     """Who continues, where whom; nothing after the first batch of the new version."""
     await bench.past()
     new = apps.unseen(apps.ledger("app"), "code:new")

@@ -1,5 +1,7 @@
 """Finding out what a recovery would find, without a trace."""
 
+from contextlib import asynccontextmanager
+
 import pytest
 
 from snapreplay.service.recovery.examine import Examiner
@@ -7,13 +9,20 @@ from snapreplay.service.recovery.input_identity import InputReplaced
 from snapreplay.state.stores import store_of
 
 
-async def examined(bench, **tables):
+@asynccontextmanager
+async def examining(bench, **tables):
+    """Provide an examiner, and close it."""
     context = await bench.context(**tables)
     examiner = Examiner(context, store_of(context.app.state()))
     try:
-        return examiner, await examiner.examine()
+        yield examiner
     finally:
         await examiner.close()
+
+
+async def examined(bench, **tables):
+    async with examining(bench, **tables) as examiner:
+        return examiner, await examiner.examine()
 
 
 async def test_a_partition_that_would_go_live_has_nothing_the_matter(bench):
@@ -33,29 +42,21 @@ async def test_the_state_comes_by_changes_where_the_input_is_gone(bench):
     await bench.past()
     await bench.feed(20)
     bench.trim(bench.input, 130)
-    context = await bench.context(restore={"mode": "replay"})
-    examiner = Examiner(context, store_of(context.app.state()))
-    try:
+    async with examining(bench, restore={"mode": "replay"}) as examiner:
         error = await examiner.examine()
         assert type(error).__name__ == "InputTrimmed"
         assert examiner.last is not None
         assert examiner.store.digest != examiner.last.increment.digest
         assert await examiner.bring_forward()
         assert examiner.store.digest == examiner.last.increment.digest
-    finally:
-        await examiner.close()
 
 
 async def test_another_topic_of_the_same_name_is_not_replayed(bench):
     """It holds as many records, and came after the examination."""
     await bench.past()
-    context = await bench.context(restore={"mode": "replay"})
-    examiner = Examiner(context, store_of(context.app.state()))
-    try:
+    async with examining(bench, restore={"mode": "replay"}) as examiner:
         assert await examiner.examine() is None
         bench.recreate(bench.input)
         await bench.send([("k0", {"amount": 7})] * bench.sent, bench.input)
         with pytest.raises(InputReplaced):
             await examiner.replay()
-    finally:
-        await examiner.close()

@@ -17,7 +17,6 @@ from snapreplay import App, MapState, RegistryUnavailable, SchemaRegistry, Topic
 from snapreplay import json as plain_json
 from snapreplay.registry.avro import NoSchema, schema_of
 from snapreplay.testing import ErrorPolicy, Harness
-from tests.support.scripted_registry import ScriptedRegistry, scripted_registry
 from tests.support.wire import refusing
 
 
@@ -66,20 +65,9 @@ class AsModel(pydantic.BaseModel):
 
 
 @pytest.fixture
-def scripted() -> Iterator[ScriptedRegistry]:
-    with scripted_registry() as started:
-        yield started
-
-
-@pytest.fixture
 def closed_port() -> Iterator[int]:
     with refusing() as port:
         yield port
-
-
-@pytest.fixture
-def registry(scripted: ScriptedRegistry) -> SchemaRegistry:
-    return SchemaRegistry(scripted.url, auto_register=True)
 
 
 def value_of(registry: SchemaRegistry, type_: Any = Any, **more: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +13,6 @@ import snapreplay
 from snapreplay import App, MapState, SchemaRegistry, Topic, UsageError, avro
 from snapreplay.registry.avro import schema_of
 from snapreplay.testing import Harness
-from tests.support.scripted_registry import ScriptedRegistry, scripted_registry
 
 
 class Item(msgspec.Struct):
@@ -29,17 +27,6 @@ class Order(msgspec.Struct):
 
 
 ORDER = Order("a", datetime(2026, 1, 2, tzinfo=UTC), [Item("x")])
-
-
-@pytest.fixture
-def scripted() -> Iterator[ScriptedRegistry]:
-    with scripted_registry() as started:
-        yield started
-
-
-@pytest.fixture
-def registry(scripted: ScriptedRegistry) -> SchemaRegistry:
-    return SchemaRegistry(scripted.url, auto_register=True)
 
 
 def value_of(codec: Any) -> Any:
