@@ -81,7 +81,7 @@ for number in (signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
-# Tests in parallel are told a terminal's width; what they look at goes into a pipe, which has none.
+# Tests in parallel get a terminal's width; what they look at goes into a pipe, which has none.
 os.environ.pop("COLUMNS", None)
 
 

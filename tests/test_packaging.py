@@ -99,7 +99,7 @@ def test_import_needs_no_heavy_library() -> None:
 
 
 def test_version_is_said_once() -> None:
-    """The version in pyproject.toml is the one that the package reports."""
+    """The version in pyproject.toml is that which the package reports."""
     done = python("-c", "import snapreplay; print(snapreplay.__version__)")
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert f'\nversion = "{done.stdout.strip()}"\n' in project

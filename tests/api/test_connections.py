@@ -73,7 +73,7 @@ def test_probes_answer_beside_connections_that_mean_harm(harmful, url):
     assert sum(is_closed(each) for each in harmful) >= 100
 
 
-def test_a_crowd_of_one_address_pushes_out_nobody_from_another(url):
+def test_a_crowd_of_one_address_pushes_out_no_other_address(url):
     """However many come: the client with the most connections loses the oldest."""
     with connected(url) as first, ExitStack() as crowd:
         first.sendall(HALF)

@@ -22,7 +22,7 @@ STREAM = (
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=8))
-def test_a_stream_is_read_as_it_was_written_in_whatever_pieces(cuts):
+def test_a_stream_is_read_as_it_was_written_in_any_pieces(cuts):
     """Comments that say nothing to us are left out."""
     ends = [0, *sorted(cuts), len(STREAM)]
     parser = Parser(len(STREAM))
@@ -63,6 +63,6 @@ def test_a_status_of_another_version_is_read():
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b"null", b'{"facts":{}}', b'{"facts":{"app_id":1,"process_id":"p"}}', b"\xff"]
 )
-def test_what_does_not_say_whose_it_is_is_nobodys(data):
+def test_what_names_no_owner_has_none(data):
     """Any server at a wrong address."""
     assert events.whose(data) is None

@@ -96,7 +96,7 @@ def test_the_first_event_has_the_whole_status():
 
 
 def test_a_place_is_kept_for_each_peer():
-    """A page in half a hundred browsers takes it from nobody. Who gets none is told so."""
+    """A page in half a hundred browsers takes no place of another one. Who gets none hears why."""
     events = StatusEvents()
     control = control_of("p1", peer("p2", "http://10.0.0.2:8080"))
     with TestClient(create_app(Local(control), events=events)) as client:

@@ -60,7 +60,7 @@ def who(covered: Covered) -> dict[int, tuple[str | None, str]]:
 
 
 def test_each_partition_has_one_row_of_the_process_that_most_likely_has_it():
-    """The newest claim of those that can be asked; then what was last known; then the group's word; then nobody."""
+    """The newest claim of those that can be asked; then what was last known; then the group's word; then none."""
     covered = app(
         [partition(0), partition(1, Phase.CLOSED), partition(2, Phase.FENCED, 8), partition(3, Phase.ASSIGNED, None)],
         p2=(PeerState.REACHABLE, [partition(0, Phase.LIVE, 7), partition(1), partition(2)]),
@@ -238,7 +238,7 @@ async def test_any_process_answers_for_all(both):
         assert (await client.get("/api/v1/partitions/4")).json()["process_id"] == "p2"
         assert (await client.get("/api/v1/partitions/3")).json()["phase"] is None
         assert (await client.get("/api/v1/partitions/6")).status_code == 404
-        assert (await client.get("/restore-status?scope=nobody")).status_code == 422
+        assert (await client.get("/restore-status?scope=unknown")).status_code == 422
     own = await items(both.ask, "/api/v1/partitions?scope=local")
     assert [(each["partition"], each["process_id"]) for each in own] == [(0, "p1")]
     assert (await both.ask.get("/api/v1/partitions/4?scope=local")).status_code == 404
@@ -355,7 +355,7 @@ async def test_what_is_passed_on_says_that_it_is_for_that_process_alone():
     assert "its answer cannot be read" in refused.json()["detail"]
 
 
-async def test_what_begins_in_one_process_only_is_told(both):
+async def test_what_begins_in_one_process_only_is_reported(both):
     """The other one refuses after the first has begun: what has begun can be followed."""
     await both.ask_two.post("/trigger-snapshot?scope=local")
     refused = await both.ask.post("/trigger-snapshot", json={"partitions": [0, 4]})

@@ -18,8 +18,8 @@ PATHS = ["/", *(f"/static/{SITE.digest}/{name}" for name in SITE.files)]
 @pytest.fixture(scope="module")
 def asleep() -> TestClient:
     """HTTP over a service that cannot be asked anything."""
-    nobody: Any = None
-    return TestClient(create_app(nobody))
+    no_control: Any = None
+    return TestClient(create_app(no_control))
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -125,7 +125,7 @@ def two() -> Any:
 
 
 async def test_processes_know_each_other_until_one_says_bye(two: Program):
-    """Each has a row with what it is and has; one that ends in good order is suspected by nobody."""
+    """Each has a row with what it is and has; one that ends in good order is not suspected."""
     one = control_of("p1", two.peer, peer("p3", ""))
     async with following(one, LATE) as shown:
         row, without_address = await become(shown, "reachable", "no_address")
@@ -253,17 +253,17 @@ async def another_version(writer: asyncio.StreamWriter) -> None:
         (bad_gateway, "unreachable", "a proxy answers 502 for it"),
     ],
 )
-async def test_what_is_no_peer_is_told_and_not_suspected(answer, state, error):
+async def test_what_is_no_peer_is_reported_and_not_suspected(answer, state, error):
     """Anything that it sends, or never sends; the memory and the time for it are bounded."""
     async with answering(answer) as url:
         one = control_of("p1", peer("p2", url))
         async with watching(one, LATE) as shown:
 
-            async def is_told() -> bool:
+            async def is_reported() -> bool:
                 (row,) = await shown()
                 return error in row["last_error"] and row["state"] == state
 
-            await until(is_told, error)
+            await until(is_reported, error)
     assert one.suspected == []
 
 
@@ -293,7 +293,7 @@ async def test_a_process_that_dies_behind_a_proxy_is_suspected_by_its_silence(tw
         await become(shown, "dead")
 
 
-async def test_a_process_that_stood_still_suspects_nobody(two: Program):
+async def test_a_process_that_paused_suspects_no_other(two: Program):
     """Its own clock continued meanwhile, and what the others sent waits to be read."""
     one, settings = control_of("p1", two.peer), soon()
     async with watching(one, settings) as shown:

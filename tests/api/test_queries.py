@@ -34,7 +34,7 @@ def test_a_body_where_none_is_taken_is_refused(client, control, method, path):
     assert client.request(method, path, headers={"Content-Length": "0"}).status_code in (as_usual, 409)
 
 
-def test_a_body_that_is_refused_is_nobody_elses(client, monkeypatch):
+def test_a_body_that_is_refused_reaches_no_other_request(client, monkeypatch):
     """Answers are given again as long as nothing has happened: that to a request with a body is not, and it gets none
     that was made for one without."""
     source, kept = client.app.state.context[0], list[Any]()

@@ -158,7 +158,7 @@ async def test_a_token_is_needed_for_everything_but_probes_and_pages(tmp_path: P
             assert known.status_code == 200
 
 
-async def test_an_app_that_has_stopped_is_told_of_until_the_last_one_has() -> None:
+async def test_an_app_that_has_stopped_is_shown_until_the_last_one_has() -> None:
     """Its followers hear that it ended; the port is closed by the last one."""
     async with served() as (_, _, server, client):
         async with client.stream("GET", "/apps/first/api/v1/events") as followed:

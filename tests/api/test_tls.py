@@ -124,9 +124,9 @@ async def test_the_files_of_a_secret_are_renewed_as_kubernetes_does_it(settings,
 async def test_with_an_authority_for_clients_only_probes_go_without_a_certificate(settings, ours, theirs):
     """One of another authority does not get as far as a request."""
     async with served(FakeControl(), settings.replaced(client_ca_file=settings.tls_ca_file)) as url:
-        async with client(url, ours) as nobody:
-            assert (await nobody.get("/healthz")).status_code == 200
-            refused = await nobody.get("/restore-status")
+        async with client(url, ours) as anonymous:
+            assert (await anonymous.get("/healthz")).status_code == 200
+            refused = await anonymous.get("/restore-status")
             assert (refused.status_code, refused.json()["type"]) == (403, "urn:snapreplay:problem:no-certificate")
         async with client(url, ours, ours.signed("ada")) as known:
             assert (await known.get("/restore-status")).status_code == 200
@@ -186,8 +186,8 @@ async def test_processes_follow_each_other_and_show_their_certificates(settings,
 
         async def both_are_judged() -> bool:
             rows[:] = (await asking.get("/api/v1/processes")).json()["items"][1:]
-            is_told = "CERTIFICATE_VERIFY_FAILED" in (rows[1]["last_error"] or "")
-            return rows[0]["state"] == "reachable" and (is_told or rows[1]["state"] == "reachable")
+            is_reported = "CERTIFICATE_VERIFY_FAILED" in (rows[1]["last_error"] or "")
+            return rows[0]["state"] == "reachable" and (is_reported or rows[1]["state"] == "reachable")
 
         await until(both_are_judged, "one is followed, the other one named")
         assert rows[1]["state"] == "unreachable"

@@ -323,14 +323,14 @@ async def test_the_log_says_who_did_what_and_no_token(file, caplog, monkeypatch,
         async def post() -> int:
             return (await client.post("/trigger-snapshot", headers=bearer(FIRST))).status_code
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             return "ada (viewer) may not POST '/trigger-snapshot'" in caplog.text
 
         assert await post() == 202
         assert (await client.get("/restore-status", headers=bearer(FIRST[::-1]))).status_code == 401
         file.write_text(f"viewer:ada:sha256:{hashed}\n")
         assert await post() == 403
-        await until(is_told, "the refusal is logged")
+        await until(is_reported, "the refusal is logged")
         only_hash = ["restore-status", "--url", url, "--token-file", str(file)]
         answer = await asyncio.to_thread(CliRunner().invoke, commands, only_hash)
         assert (answer.exit_code, "`--token-file FILE`" in answer.stderr) == (2, True)

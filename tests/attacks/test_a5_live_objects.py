@@ -28,7 +28,7 @@ def accounts() -> MapState[str, dict[str, int]]:
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(-9, 9)), min_size=1, max_size=12), st.integers(1, 12))
 @example([("a", 1), ("a", 2)], 2)
 def test_a5_each_output_shows_its_own_moment(records, size):
-    """Two payments of one account in one batch send two balances, whatever the batch and after any crash."""
+    """Two payments of one account in one batch send two balances, in any batch and after any crash."""
     app: App[Any] = App("a5", inputs=[payments], outputs=[balances], state=accounts)
     app.handler(payments)(add)
     harness = Harness(app)

@@ -98,7 +98,7 @@ COMPACTED = {
 
 
 async def test_the_increments_are_compacted_away(stage, unique, monkeypatch):
-    """Our records have no keys, so a compacted topic keeps and takes none. The state is told to be the only copy, and
+    """Our records have no keys, so a compacted topic keeps and takes none. The state is reported as the only copy, and
     is written aside. A stop says so; the next start says how the records went, and its hint leads to that state."""
     monkeypatch.setattr("snapreplay.service.supervisor.WATCH_SECONDS", 1.0)
     monkeypatch.setattr("snapreplay.service.topics.reading.PATIENCE_SECONDS", 2.0)
@@ -114,11 +114,11 @@ async def test_the_increments_are_compacted_away(stage, unique, monkeypatch):
     status = await phase(service, "failed")
     assert "cleanup.policy=compact" in status.error.message
 
-    def is_told():
+    def is_reported():
         status = service.restore_status()[0]
         return status.recoverable is False and status.snapshot.snapshot_id in status.unrecoverable_reason
 
-    await until(is_told, "the cleaner, and a snapshot of the state", 120.0)
+    await until(is_reported, "the cleaner, and a snapshot of the state", 120.0)
     with pytest.raises(StateUnsaved, match=service.restore_status()[0].snapshot.snapshot_id):
         await service.stop()
     await asyncio.to_thread(configure, here.bootstrap_servers, here.increments, "cleanup.policy", "delete")

@@ -17,7 +17,7 @@ OF_THE_GROUP = {JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS}
 @pytest.mark.whole
 @pytest.mark.parametrize("answered", [False, True])
 async def test_b6_who_was_expelled_unheard_takes_nothing_back(stage, unique, children, broker, monkeypatch, answered):
-    """Its heartbeats do not arrive, another process owns the partition and works. The one that was cut off is fenced,
+    """Its heartbeats do not arrive, another process owns the partition and works. The first one is fenced,
     finds the other's claim, asks the coordinator again and again (without an answer, or with one that names the
     other), and leaves it alone. Once the cut is healed and the other one gone, it has the partition again; every
     record counted once."""
@@ -40,7 +40,7 @@ async def test_b6_who_was_expelled_unheard_takes_nothing_back(stage, unique, chi
         await until(lambda: proxy.seen.get(DESCRIBE_GROUPS, 0) >= asked + 5, "asked five times")
         await here.feed(20)
         await until(lambda: other.processed() == 50, "the other one's work")
-        assert other.partitions()[0]["owner_epoch"] == epoch, "nobody fenced it"
+        assert other.partitions()[0]["owner_epoch"] == epoch, "no process fenced it"
         assert cut.restore_status()[0].phase == "fenced"
 
         proxy.fault = lambda _: "pass"

@@ -15,7 +15,7 @@ from tests.support.waiting import is_true
 
 pytestmark = pytest.mark.whole
 
-RECORDS = 2500  # 12 seconds of replay, unless it is told that it is enough
+RECORDS = 2500  # 12 seconds of replay, unless it is stopped earlier
 ROUNDS = 15
 ANSWER_SECONDS = 1.0  # noisy machines; 100 ms are the aim, docs/internals/measurements.md has figures
 STANDSTILL_SECONDS = 3.0  # of one process, on a busy machine
@@ -36,7 +36,7 @@ def ask_while(child, holds):
 
 
 def longest(seconds):
-    """Return the time in which all but two have come: a process may stand still once, for two answers at most."""
+    """Return the time in which all but two have come: a process may pause once, for two answers at most."""
     return sorted(seconds)[-3]
 
 

@@ -79,7 +79,7 @@ async def test_c6_a_whole_disk_of_one_earlier_moment_is_resumed_exactly(disk, un
 @pytest.mark.whole
 async def test_c6_an_owner_that_commits_nothing_writes_what_its_log_has_lost(disk, unique, monkeypatch):
     """No records are sent. The broker comes back with an older directory, and the state in memory is the only copy:
-    it is in the log again before the process ends, whatever ends it."""
+    it is in the log again before the process ends, for any reason."""
     monkeypatch.setattr(ownership_watch, "LOOK_SECONDS", 1.0)
     here = await Stage(disk.broker.bootstrap_servers, apps.ledger(unique("c6"))).prepare()
     increments = f"{here.app.app_id}-increments-0"
@@ -108,7 +108,7 @@ async def test_c6_an_owner_that_commits_nothing_writes_what_its_log_has_lost(dis
 
 
 @pytest.mark.whole
-async def test_c6_who_starts_beside_a_frozen_owner_fences_nobody(disk, tmp_path, unique):
+async def test_c6_who_starts_beside_a_frozen_owner_fences_no_other(disk, tmp_path, unique):
     """The frozen owner has the newer state in memory. It continues and writes that state: nothing is done twice."""
     here = await Stage(disk.broker.bootstrap_servers, apps.ledger(unique("c6"))).prepare()
     increments = f"{here.app.app_id}-increments-0"

@@ -210,12 +210,12 @@ class Chain:
         if seen != ref:
             yield f"{seen} before it, it speaks of {ref}"
 
-    def _end_orphans(self, anew: wire.Increment | None) -> None:
-        """`anew`: what the owner began the chain with behind them."""
+    def _end_orphans(self, successor: wire.Increment | None) -> None:
+        """`successor`: what the owner began the chain with behind them."""
         for offset, found in self._orphans:
             here = self._id(found, self._increments)
-            moved = anew is not None and here != self._id(anew, self._increments)
-            behind = anew is not None and offset < anew.owner_epoch
+            moved = successor is not None and here != self._id(successor, self._increments)
+            behind = successor is not None and offset < successor.owner_epoch
             if not behind or not (moved or self._is_behind_a_cut):
                 self._add(Check.CHAIN, offset, f"batch {found.batch}: follows from nothing here")
             else:

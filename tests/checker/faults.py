@@ -192,7 +192,7 @@ def _restored(**fields: object) -> Callable[[list[Body]], list[Body]]:
 
 
 def _copied(**fields: object) -> Callable[[list[Body]], list[Body]]:
-    """Change what is told of the warm copy that had the last batch."""
+    """Change what is recorded of the warm copy that had the last batch."""
     last = {"kind": "copy", "batch": 7}.items()
     return lambda lines: [line | fields if last <= line.items() else line for line in lines]
 

@@ -98,4 +98,4 @@ def _owners(names: Names, urls: Sequence[str]) -> Iterator[Trouble]:
                 owners[each["partition"]].append(url)
     for number, live in owners.items():
         if len(live) != 1:
-            yield (f"{names.increments}-{number}", f"{len(live)} owners: {', '.join(live) or 'nobody'}")
+            yield (f"{names.increments}-{number}", f"{len(live)} owners: {', '.join(live) or 'none'}")

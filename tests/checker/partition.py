@@ -88,7 +88,7 @@ class PartitionJudge:
         before = self._chain.last
         changes = self._chain.increment(offset, found)
         if before is None or found.begins_anew:
-            self._begin(offset, found, where, anew=before is not None)
+            self._begin(offset, found, where, again=before is not None)
         else:
             self._advance_image(offset, found, changes)
             self._fold.batch(found, self._image, where)
@@ -99,17 +99,17 @@ class PartitionJudge:
             snapshots_id = found.topic_ids.get(self._names.snapshots, "")
             self._pointers.setdefault(pointer, set()).add(snapshots_id)
 
-    def _begin(self, offset: int, found: wire.Increment, where: str, *, anew: bool) -> None:
+    def _begin(self, offset: int, found: wire.Increment, where: str, *, again: bool) -> None:
         if found.batch == 0:
             self._image = Image()
         else:
             self._image = self._loaded(offset, found)
             if found.begins_anew and self._image is None:
                 self._image = self._loaded(found.owner_epoch, found)
-        if found.batch > 0 and not anew:
+        if found.batch > 0 and not again:
             what = f"{where}: the log begins with batch {found.batch}; the chain before it was trimmed"
             self.verdict.unchecked.append(what)
-        if anew or found.begins_anew:
+        if again or found.begins_anew:
             self._fold.begin_chain(found, self._image, where)
         else:
             self._fold.begin(found, self._image, where)

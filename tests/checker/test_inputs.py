@@ -60,6 +60,6 @@ def test_an_input_more_or_less_is_good(changed):
         ({"decision": {"finding": "accepted"}}, "a decision in the chain"),
     ],
 )
-def test_whatever_else_is_found(changed, says):
+def test_any_other_fault_is_found(changed, says):
     """Another place, another state, other inputs without a decision, a decision of another kind."""
     assert any(says in each for each in found_in(**changed))

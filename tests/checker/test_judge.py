@@ -84,5 +84,5 @@ def test_what_was_looked_at_is_counted(judged: Judged) -> None:
 
 def test_an_app_that_is_not_there_is_no_verdict(broker: Any) -> None:
     """A misspelt app id is an error, never a log without violations."""
-    with pytest.raises(ValueError, match="no topic nobody-increments"):
-        verify(broker.bootstrap_servers, "nobody", deadline_seconds=1)
+    with pytest.raises(ValueError, match="no topic unknown-increments"):
+        verify(broker.bootstrap_servers, "unknown", deadline_seconds=1)

@@ -56,7 +56,7 @@ async def assert_as_judged(client: httpx2.AsyncClient, judge: Judge) -> None:
     for player, total in list(judge.totals.items())[:40]:
         expected = {"total": total, "rank": judge.rank(player)}
         assert await answer(client, f"/players/{player}") == (200, expected)
-    assert (await answer(client, "/players/nobody"))[0] == 404
+    assert (await answer(client, "/players/unknown"))[0] == 404
 
 
 async def test_top_and_rank_are_those_of_the_fold_by_hand() -> None:

@@ -35,7 +35,7 @@ def command_moves(world: World) -> Iterator[tuple[str, World]]:
         yield from _decide(world, command)
 
 
-def begun_anew(
+def begun_again(
     world: World, origin: Origin, epoch: int, last: FoundIncrement, state: State, finding: str
 ) -> tuple[Increment, Snapshot]:
     """Return the increment that begins a chain with this state after the last batch, and its snapshot."""
@@ -92,7 +92,7 @@ def _decided(world: World, command: Command, last: FoundIncrement) -> tuple[Incr
         state = State.of(last.increment)
         state = state._replace(patches=state.patches + 1)
         origin, epoch = last.increment.origin, command.claim_offset
-        increment, snapshot = begun_anew(world, origin, epoch, last, state, PATCHED_KIND)
+        increment, snapshot = begun_again(world, origin, epoch, last, state, PATCHED_KIND)
         return increment, (*world.snapshots, snapshot)
     change = InputChange({MORE: Added(0)})
     return change.behind(last, command.claim_offset, {"finding": f"{INPUTS_KIND}-1"}, 0), world.snapshots

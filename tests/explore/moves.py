@@ -39,8 +39,8 @@ def moves(world: World) -> Iterator[Move]:
         for what, after in _moves_of(turn):
             yield f"{name} {what}", after
         if world.crashes and (owner.recovery is not None or owner.chain is not None):
-            anew = replace(owner.ownership, stage=machine.Stage.OWNING)
-            killed = turn._replace(owner=Owner(anew, None, claims=owner.claims))
+            restarted = replace(owner.ownership, stage=machine.Stage.OWNING)
+            killed = turn._replace(owner=Owner(restarted, None, claims=owner.claims))
             yield f"{name} is killed and starts again", killed.on(crashes=world.crashes - 1).done()
 
     yield from command_moves(world)
@@ -90,11 +90,11 @@ def _ask(turn: Turn) -> Iterator[Move]:
     """Say whether somebody has claimed since; a broker that lags behind does not know."""
     newer = turn.world.newer_claim(turn.owner.ownership.owner_epoch)
     idle, asks = turn.now(asks=False), "who has claimed since:"
-    words = "nobody" if newer is None else newer.instance_id
+    words = "no owner" if newer is None else newer.instance_id
     yield f"asks the log {asks} {words}", follow(idle, machine.OwnerAnswered(newer))
     if newer is not None and turn.world.faults:
-        nobody = machine.OwnerAnswered(None)
-        yield f"asks a stale leader {asks} nobody", follow(idle.faulty(), nobody)
+        no_owner = machine.OwnerAnswered(None)
+        yield f"asks a stale leader {asks} no owner", follow(idle.faulty(), no_owner)
 
 
 # ---------------------------------------------------------------------- a LIVE owner

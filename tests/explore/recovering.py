@@ -19,7 +19,7 @@ from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import INPUTS_KIND, NO_OFFSET, OWN_KIND, UPGRADED_KIND, Increment, Pointer
 from snapreplay.snapshots.log.batches import Base, BrokenChain
 from snapreplay.snapshots.plan import FromSnapshot
-from tests.explore.deciding import begun_anew
+from tests.explore.deciding import begun_again
 from tests.explore.replacing import replace
 from tests.explore.world import (
     FENCED,
@@ -108,7 +108,7 @@ def _go_live(turn: Turn, live: effects.GoLive) -> World:
 
 
 def _forgotten(turn: Turn, last: Increment) -> str:
-    """Return what an owner gave up although nobody has written since; its log has lost it."""
+    """Return what an owner gave up although no owner has written since; its log has lost it."""
     remembers, number = turn.owner.remembers, turn.number
     others = [entry.claim for entry in turn.world.log if entry.claim is not None]
     alone = all(claim.instance_id in (NAMES[number], "init") for claim in others)
@@ -162,7 +162,7 @@ def _upgrade(turn: Turn, effect: effects.Upgrade) -> Iterator[Move]:
     last, before = effect.last, turn.owner.state
     state = before._replace(upgrades=before.upgrades + 1)
     origin = turn.owner.origin if world.rules.upgrades_once else last.increment.origin
-    increment, snapshot = begun_anew(world, origin, recovery.owner_epoch, last, state, UPGRADED_KIND)
+    increment, snapshot = begun_again(world, origin, recovery.owner_epoch, last, state, UPGRADED_KIND)
     there = turn.on(snapshots=(*world.snapshots, snapshot)).now(state=state)
     words, offset = f"upgrades the state after batch {last.increment.batch} at {len(world.log)}", len(world.log)
     written = there.writes(Entry(increment=increment), MARKER)
@@ -209,7 +209,7 @@ def _begin_chain(turn: Turn, effect: effects.BeginChain) -> Iterator[Move]:
     epoch, at = recovery.owner_epoch, len(world.snapshots)
     chain = Chain(turn.owner.origin, epoch, effect.standing, epoch, pointers_max=1)
     batch, digest = effect.standing.batch, effect.standing.digest
-    pointer = Pointer(f"anew{batch}", at, at, batch, epoch, digest)
+    pointer = Pointer(f"again{batch}", at, at, batch, epoch, digest)
     empty = chain.pointing_to(pointer).next_increment(None, None, 0)
     increment = msgspec.structs.replace(empty, decision={"finding": f"{OWN_KIND}-1"})
     offset = len(world.log)
@@ -320,7 +320,7 @@ def _advance_copy(turn: Turn, effect: effects.Advance, copy: WarmCopy) -> Move:
     world, at = turn.world, copy.last.offset
     there = at < len(world.log) and world.log[at].increment == copy.last.increment
     if not there and not world.rules.compares_copies:
-        return "goes on from a copy of nothing", _happened(turn.now(state=NOWHERE), events.Advanced())
+        return "continues from a copy of nothing", _happened(turn.now(state=NOWHERE), events.Advanced())
     words, event = _advance(world, turn.owner, effect)
     if there and isinstance(event, events.Advanced):
         return f"{words} from its copy", _happened(turn, event)

@@ -98,8 +98,8 @@ class Group:
 @dataclass(frozen=True)
 class Fleet:
     """`suspicions`, `kills`, `expiries` and `misses` are how many may still happen, a miss being an assignment that a
-    process never hears of; `last`: who has claimed last. `is_cut`: nobody has heard another one since the beginning,
-    and nobody commits; `taker`: who takes over then."""
+    process never hears of; `last`: who has claimed last. `is_cut`: none has heard another one since the beginning,
+    and none commits; `taker`: who takes over then."""
 
     processes: tuple[Process, ...]
     group: Group
@@ -345,5 +345,5 @@ def _applied(fleet: Fleet, process: Process, share: Share, generation: int) -> F
         runs = ""
     applied = fleet.on(replace(process, watch=watch, runs=runs, is_warm=is_warm, generation=generation))
     if had_claimed and not runs and not share.claimed:
-        return replace(applied, broken=f"{process.name} gives up what it has claimed, and nobody knew of the claim")
+        return replace(applied, broken=f"{process.name} gives up what it has claimed, and no other knew of the claim")
     return applied

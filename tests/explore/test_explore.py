@@ -70,8 +70,8 @@ FENCES = [2, pytest.param(3, marks=pytest.mark.whole)]
 @pytest.mark.parametrize("bounds", [{"faults": 1}, CRASHING], ids=str)
 @pytest.mark.parametrize("corrects", [True, False], ids=["patch", "inputs"])
 def test_a_command_beside_the_owners_decides_once(corrects, bounds, fences):
-    """It corrects the state, or adds an input: behind the last batch, whatever the owners commit meanwhile and wherever
-    it dies. Whose version has other inputs is refused, and continues when the log has them."""
+    """It corrects the state, or adds an input: behind the last batch, with any commits of the owners meanwhile and
+    wherever it dies. Whose version has other inputs is refused, and continues when the log has them."""
     bounds = {**COMMANDED, **bounds, "fences": fences, "command": Command(corrects)}
     assert walked(beginning((1, 1), (1, 1) if corrects else (1, 2), **bounds)).is_whole
 

@@ -39,7 +39,7 @@ def says_nothing(watch, *_):
     return watch, ()
 
 
-def nobody_lives(*_):
+def no_process_lives(*_):
     return {}
 
 
@@ -55,9 +55,14 @@ def says_the_first(watch, event, claimed=suspicion._claimed):
         (suspicion, "_assigned", ends_all, False),
         (suspicion, "_claimed", says_nothing, False),
         (suspicion, "_claimed", says_the_first, False),
-        (suspicion, "_taken_at", nobody_lives, True),
+        (suspicion, "_taken_at", no_process_lives, True),
     ],
-    ids=["an old assignment ends it", "no claim is told", "only the first claim is told", "silence alone counts"],
+    ids=[
+        "an old assignment ends it",
+        "no claim is announced",
+        "only the first claim is announced",
+        "silence alone counts",
+    ],
 )
 def test_a_takeover_without_one_of_its_rules_is_found_out(monkeypatch, where, rule, broken, is_cut):
     """By the shortest history that shows it."""

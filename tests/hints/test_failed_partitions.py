@@ -99,7 +99,7 @@ async def broken_chain(then: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [trimmed_increments, broken_chain])
-async def test_without_a_snapshot_no_acceptance_is_printed_and_a_new_app_id_goes_on(operator, make):
+async def test_without_a_snapshot_no_acceptance_is_printed_and_a_new_app_id_works(operator, make):
     """NoUsableSnapshot, BrokenChain and their like: looked for before it is said; the way that is left works."""
     then, who = await operator()
     await make(then)

@@ -93,7 +93,7 @@ async def test_the_topic_of_dead_letters_is_created_though_only_the_start_knows_
     await who.healthy()
 
 
-async def test_one_lost_topic_is_replaced_and_what_its_counterpart_holds_goes_on(operator):
+async def test_one_lost_topic_is_replaced_and_what_its_counterpart_holds_is_kept(operator):
     """`--replace-lost`, then the commands of the service's own hint: the state is the accepted one."""
     then, who = await operator()
     delete(then.here.bootstrap_servers, then.increments)
@@ -103,7 +103,7 @@ async def test_one_lost_topic_is_replaced_and_what_its_counterpart_holds_goes_on
         assert service.view(0)["k0"]["n"] == 6
 
 
-async def test_a_state_that_nobody_has_any_more_is_given_up(operator):
+async def test_a_state_without_any_copy_is_given_up(operator):
     """Both own topics were made again: `init` refuses, and its last way processes the input from the start."""
     then, who = await operator()
     for topic in (then.increments, then.snapshots):

@@ -1,4 +1,4 @@
-"""The gallery fits the source: a mutant that cannot be applied any more would be missed by nobody."""
+"""The gallery fits the source: a mutant that cannot be applied any more would not be missed."""
 
 from collections import Counter
 

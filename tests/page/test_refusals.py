@@ -142,7 +142,7 @@ async def test_what_matters_most_fits_a_phone(page: Page) -> None:
         assert await table.evaluate("it => it.scrollWidth <= it.clientWidth")
 
 
-async def test_a_read_that_is_not_answered_is_told_in_words(page: Page) -> None:
+async def test_a_read_that_is_not_answered_is_explained_in_words(page: Page) -> None:
     """Not in those of the browser; a refusal is shown with what to do."""
     control = of_many()
     control.histories = None
@@ -207,7 +207,7 @@ async def test_a_dead_process_whose_partitions_others_have_is_no_outage(page: Pa
             await looked_at(page)
 
 
-async def test_while_no_broker_answers_nobody_is_said_to_take_over(page: Page) -> None:
+async def test_while_no_broker_answers_no_process_is_said_to_take_over(page: Page) -> None:
     """The process that is asked has no contact with the group, and says so first; then which other one is gone."""
     one = of_many(*(msgspec.structs.replace(LIVE, partition=number) for number in range(3)))
     document, cut_off = one.document, Check("member", ok=False, detail="no broker answers for the app's group")

@@ -70,7 +70,7 @@ async def test_it_says_that_it_is_loading(page: Page) -> None:
         await says(page, re.compile("Healthy"))
 
 
-async def test_an_answer_that_does_not_come_is_told_and_its_last_one_greyed(page: Page) -> None:
+async def test_an_answer_that_does_not_come_is_reported_and_its_last_one_greyed(page: Page) -> None:
     """It says how old its knowledge is, and its buttons are off until an answer comes."""
     await page.clock.install()
     held = await Held.of(page)
@@ -124,7 +124,7 @@ async def test_a_refusal_is_shown_with_its_reason(page: Page) -> None:
         await says(page, re.compile("Healthy"))
 
 
-async def test_a_network_that_is_down_is_told(page: Page) -> None:
+async def test_a_network_that_is_down_is_reported(page: Page) -> None:
     """No answer at all, before and after the first one."""
     async with served(healthy()) as url:
         await page.route(ANSWERS, lambda route: route.abort())

@@ -105,7 +105,7 @@ async def test_of_several_restores_the_last_one_counts(page: Page) -> None:
         await looked_at(page)
 
 
-async def test_a_real_restore_that_stands_still_is_later_than_predicted(
+async def test_a_real_restore_that_makes_no_progress_is_later_than_predicted(
     stage: Any, unique: Any, children: Any, page: Page, tmp_path: Path
 ) -> None:
     """The snapshot is loaded, and nothing continues. When it does, the partition is live and the prediction stays."""

@@ -62,7 +62,7 @@ async def test_a_partition_at_risk_is_not_hidden_by_one_that_is_down(page: Page)
         await expect(levels).to_have_text(["✕ down", "✕ down", "! attention", "! attention"])
 
 
-async def test_the_only_copy_of_a_state_is_told_whatever_its_partition_does(page: Page) -> None:
+async def test_the_only_copy_of_a_state_is_shown_in_any_phase_of_its_partition(page: Page) -> None:
     """Its alert forbids to stop the process: 'being restored' and 'nothing is lost' would say the opposite."""
     reason = "it exists only in this process's memory"
     held = {"recoverable": False, "unrecoverable_reason": reason}

@@ -21,7 +21,7 @@ __all__ = ["past"]
 def attentive(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle partition looks for news every 10 ms, not 100: tests ask it for much in a short time. In virtual time
     more looks only take longer. No leader is stale here, and a log that seems too short is. A service in the process of
-    a test stands still when the machine is busy: it does not doubt its inputs then."""
+    a test pauses when the machine is busy: it does not doubt its inputs then."""
     if "bench" not in request.fixturenames:
         monkeypatch.setattr(pace, "IDLE_POLL_MS", 10)
         monkeypatch.setattr("snapreplay.service.topics.reading.ASK_AGAIN_SECONDS", 0.02)

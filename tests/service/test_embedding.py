@@ -124,7 +124,7 @@ def test_what_would_lose_the_news_is_no_callback(callback, said):
         FailureNews().add(callback)
 
 
-def test_a_coroutine_that_a_callback_returns_is_told(caplog):
+def test_a_coroutine_that_a_callback_returns_is_reported(caplog):
     """A lambda around an `async def`: it cannot be seen before."""
     news, heard = FailureNews(), []
     news.add(lambda _, error: tell(1, error))  # type: ignore[arg-type] # refused, see above

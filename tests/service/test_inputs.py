@@ -84,7 +84,7 @@ async def test_a_topic_with_other_partitions_is_named_and_the_others_go_on(here,
     assert (error.kind, error.message) == ("InputGrown", f"input {east} has 2 partitions, but the app has 1")
 
 
-async def test_a_pattern_that_matches_nothing_is_named_and_goes_on(broker, unique, monkeypatch, caplog):
+async def test_a_pattern_that_matches_nothing_is_named_and_works_later(broker, unique, monkeypatch, caplog):
     """It is the only input: until a topic appears the app is LIVE, and ends on request."""
     monkeypatch.setattr("snapreplay.service.supervisor.WATCH_SECONDS", 0.2)
     here = await Stage(broker.bootstrap_servers, orders(unique("none"))).prepare()
@@ -146,7 +146,7 @@ async def test_a_topic_that_is_deleted_is_waited_for_until_it_is_retired(here):
 
 
 @pytest.mark.whole
-async def test_the_version_before_goes_on_where_an_input_was_retired(here):
+async def test_the_version_before_resumes_where_an_input_was_retired(here):
     """Its pattern still matches. It runs while a narrower one is prepared, or comes back: nothing counts twice."""
     east, west = (f"orders-{here.app.app_id}-{each}" for each in ("east", "west"))
     narrow = orders(here.app.app_id, which="(?!east).*")

@@ -87,8 +87,8 @@ async def test_a_session_timeout_that_the_brokers_refuse_is_refused_at_the_start
 
 @pytest.mark.parametrize("known", [True, False], ids=["limits known", "limits hidden"])
 async def test_limits_that_are_seen_only_by_a_join_are_named_too(here, monkeypatch, caplog, known):
-    """Brokers may have different limits, and the coordinator's count; and they may hide them. Nothing is told over and
-    over, and what the hint sets is accepted."""
+    """Brokers may have different limits, and the coordinator's count; and they may hide them. Nothing is reported
+    over and over, and what the hint sets is accepted."""
     monkeypatch.setattr("snapreplay.service.core.inspected.SESSION_MIN", "group.min.hidden")
     async with here.started(group={**SESSION, "session_timeout_ms": SHORTEST_MS - 1}) as service:
         await service.wait_started()

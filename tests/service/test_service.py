@@ -82,7 +82,7 @@ async def test_what_is_refused_at_start_is_raised_where_it_is_waited_for(broker,
             await service.wait_started()
 
 
-async def test_a_new_app_waits_for_its_genesis_and_goes_on_by_itself(broker, unique, caplog):
+async def test_a_new_app_waits_for_its_genesis_and_starts_by_itself(broker, unique, caplog):
     """Said once, in log, status and probe, with the command; after `init` it processes, without a restart."""
     here = Stage(broker.bootstrap_servers, apps.ledger(unique("fresh")))
     settings = here.settings()

@@ -160,7 +160,7 @@ def test_only_who_is_heard_by_the_group_suspects_others(bench, caplog, trouble):
     assert all(why in caplog.text for why in trouble.values())
 
 
-def test_nobody_is_its_own_peer(bench):
+def test_no_process_is_its_own_peer(bench):
     """Nor is the process whose name it has: it was started again, and the group has not heard of that yet."""
     me, other = bench.identity, Peer("p2", "two", "host", "")
     former = Peer("p1", me.instance_id, me.host, "")

@@ -103,7 +103,7 @@ def start() -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_a_graceful_stop_is_told(start, name):
+def test_a_graceful_stop_is_logged(start, name):
     """With a line, and exit code 0. A second signal is logged, too."""
     process = start()
     process.send_signal(signal.Signals[name])

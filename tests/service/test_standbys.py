@@ -40,7 +40,7 @@ async def shared(children, app_id, **settings):
 
 @pytest.mark.whole
 @pytest.mark.parametrize("changes", ["true", "false"], ids=["by changes", "by replay"])
-async def test_the_copy_goes_on_where_a_killed_owner_was(stage, unique, children, changes):
+async def test_the_copy_continues_where_a_killed_owner_was(stage, unique, children, changes):
     """Long before its session ends. Nothing is loaded; the digest was compared; every record counts once, so a copy
     that replays sends nothing. It moved to a warm copy in the first place."""
     here = await stage(apps.ledger(unique("warm")), partitions=4)

@@ -35,7 +35,7 @@ async def test_each_process_reads_all_and_copies_answer_if_they_may(stage, uniqu
     here = await stage(apps.ledger(unique("read")), partitions=4)
     with Load(here):
         one, two = await shared(children, here.app.app_id)
-        await until(lambda: not one.live() & two.live(), "nobody thinks that it owns what the other one does")
+        await until(lambda: not one.live() & two.live(), "no process thinks that it owns what the other one does")
         copies = [
             await asyncio.to_thread(scanned, one, number, stale=True, scope="local") for number in sorted(two.live())
         ]
@@ -49,7 +49,7 @@ async def test_each_process_reads_all_and_copies_answer_if_they_may(stage, uniqu
         assert (status, other_status) == (200, 200), (found, other)
         assert (found["items"][0]["value"], found["not_read"]) == (other["items"][0]["value"], [])
         assert found["read"] == [0, 1, 2, 3]
-    status, missing = await asyncio.to_thread(look, one, "nobody")
+    status, missing = await asyncio.to_thread(look, one, "unknown")
     assert (status, missing["type"][-13:], missing["partitions"]) == (404, "key-not-found", [0, 1, 2, 3])
     number = min(two.live())
     owned = await asyncio.to_thread(scanned, one, number)

@@ -120,7 +120,7 @@ class Ends:
             case 1:
                 raise ZeroDivisionError("a defect")
             case 2:
-                raise Unreachable("nobody answers")
+                raise Unreachable("no broker answers")
             case _:
                 return dict.fromkeys(partitions, EndSeen(7, 0.5))
 
@@ -201,7 +201,7 @@ async def released(supervisor, number=0):
 
 
 @virtual
-async def test_a_holder_whose_partition_came_back_is_told_of_at_the_end(make, monkeypatch):
+async def test_a_holder_whose_partition_came_back_is_reported_at_the_end(make, monkeypatch):
     """Its loss is not hidden by the runner behind it, and the watch over the topics reaches it until it ends."""
     first = await released(supervisor := make())
     monkeypatch.setattr(Runner, "take_back", lambda _: False)
@@ -227,7 +227,7 @@ async def test_a_partition_that_comes_back_waits_for_its_former_runner(make, mon
 
 
 @virtual
-async def test_a_holder_that_a_defect_has_ended_is_told_of_at_the_end(make):
+async def test_a_holder_that_a_defect_has_ended_is_reported_at_the_end(make):
     """Its state is lost: the exit code must show it."""
     first = await released(supervisor := make())
     first.unsaved, first.error = StopError("the state is lost"), ZeroDivisionError("a defect")
@@ -251,7 +251,7 @@ async def test_a_holder_takes_its_partition_back(make):
     await until(lambda: first.stops == 2, "another release")
 
 
-async def test_a_runner_that_ends_with_a_defect_is_told(supervisor):
+async def test_a_runner_that_ends_with_a_defect_is_reported(supervisor):
     """Its task would not be awaited before the process ends."""
     supervisor.assigned({0})
     MADE[0].error = ZeroDivisionError("a defect")
@@ -261,7 +261,7 @@ async def test_a_runner_that_ends_with_a_defect_is_told(supervisor):
 
 @virtual
 async def test_quiet_partitions_are_asked_for_in_one_question(make, caplog):
-    """Of all that are quiet, also of those that end; the others hear nothing. Who cannot be asked is told so."""
+    """Of all that are quiet, also of those that end; the others hear nothing. Who cannot be asked hears so."""
     await released(supervisor := make())
     supervisor.assigned({1, 2, 3})
     for runner in MADE[:3]:
@@ -321,7 +321,7 @@ async def test_a_changed_cluster_is_said_once_and_refuses_all(looks, supervisor,
 
 
 @pytest.mark.parametrize("error", [MissingInput("gone"), ZeroDivisionError("a defect")])
-async def test_a_look_that_refuses_nobody_is_followed_by_another(looks, supervisor, caplog, error):
+async def test_a_look_that_refuses_no_holder_is_followed_by_another(looks, supervisor, caplog, error):
     """A missing input is its partitions' business, which wait for it; a defect is logged."""
     supervisor.assigned({0})
     looks.found = error
@@ -480,7 +480,7 @@ async def test_a_defect_while_it_fails_is_survived_once(bench, monkeypatch):
         await bench.owners.pop().task
 
 
-async def test_a_holder_that_waits_for_the_log_goes_on_when_it_is_taken_back(bench, monkeypatch):
+async def test_a_holder_that_waits_for_the_log_continues_when_it_is_taken_back(bench, monkeypatch):
     """It holds nothing any more, and a retry is answered by what it is: FAILED."""
     waiting, heard = list[Any](), list[Any]()
 

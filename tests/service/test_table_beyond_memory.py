@@ -44,7 +44,7 @@ def catalogue(app_id: str) -> App[Any]:
     return app
 
 
-async def test_it_is_named_and_a_process_with_more_memory_goes_on(
+async def test_it_is_named_and_a_process_with_more_memory_continues(
     broker: Any, unique: Callable[[str], str], children: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the compiled engine, which aborts the process where Python raises."""

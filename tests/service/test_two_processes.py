@@ -37,7 +37,7 @@ async def test_partitions_move_and_every_record_counts_once(stage, unique, child
         await shared(one, two)
         assert one.live() | two.live() == {0, 1, 2, 3}
         assert await asyncio.to_thread(one.terminate) == 0
-        await until(lambda: len(two.live()) == 4, "all partitions with the one that is left")
+        await until(lambda: len(two.live()) == 4, "all partitions with the process that is left")
     assert await asyncio.to_thread(two.terminate) == 0
     async with here.running() as service:
         await here.assert_exactly_once(service)

@@ -59,9 +59,9 @@ async def not_caught_up(service):
     return said
 
 
-async def test_who_waits_for_a_cluster_is_told_why_and_when_it_is_over(unique, closed_port):
+async def test_who_waits_for_a_cluster_hears_why_and_when_it_is_over(unique, closed_port):
     """The errors name the broker that does not answer, and the stop."""
-    service = Service(apps.ledger(unique("nobody")), settings_for(f"127.0.0.1:{closed_port}"))
+    service = Service(apps.ledger(unique("unknown")), settings_for(f"127.0.0.1:{closed_port}"))
     await service.start()
     await until(lambda: inside.control(service).unreachable_reason, "no broker answers")
     with pytest.raises(NotCaughtUp, match=rf"no partition is assigned; .*127\.0\.0\.1:{closed_port}"):

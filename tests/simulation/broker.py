@@ -3,7 +3,7 @@
 Facts it keeps to (seen on 4.3.1): markers take offsets; a commit is decided before its markers are written, and
 answered in between; a fence first ends the open transaction of its id; a transaction that outlives its timeout is
 aborted and its producer's epoch is over, which looks exactly like a fence; a late EndTxn of the same epoch decides
-whatever transaction is open when it arrives.
+any transaction that is open when it arrives.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Broker:
         return self.logs[TopicPartition(topic, number)]
 
     def leader(self, partition: TopicPartition) -> Replica:
-        """The one that its peers follow."""
+        """The broker that its peers follow."""
         log = self.logs[partition]
         return Replica(log.view, log)
 
@@ -272,7 +272,7 @@ class Broker:
 
     def forget_since(self, remembered: dict[str, Coordinated]) -> int:
         """`__transaction_state` is as it was then; how many ids that changes. Epochs are given out again; a transaction
-        that was under way then is so again, and one that is under way now belongs to nobody."""
+        that was under way then is so again, and one that is under way now has no owner."""
         changed = 0
         for transactional_id, then in remembered.items():
             known = self._ids[transactional_id]

@@ -71,7 +71,7 @@ class Copies:
         written = (each for id_ in ids for each, _ in told.ever(network.broker.by_id[id_][number]))
         batches = [each for each in written if isinstance(each, Increment) and each.batch == status.batch]
         if not any(status.digest == str(each.digest) for each in batches):
-            network.misused(f"{process.name} copies batch {status.batch} of partition {number}: nobody committed that")
+            network.misused(f"{process.name} copies batch {status.batch} of partition {number}: it was never committed")
 
     def live(self, process: Process, status: PartitionStatus) -> None:
         """Remember what a recovery made of a copy."""
@@ -96,7 +96,7 @@ class Copies:
                     self._views.append(View(what, number, found.last.batch, entries, stored_in(found.store)))
                     self._world.network.met("looked at a copy")
 
-    def count_anew(self) -> None:
+    def count_again(self) -> None:
         """Count the moves from now on: what ended before made some necessary."""
         self._since = self._world.loop.time()
 

@@ -1,6 +1,6 @@
 """Decisions about a state while its app runs: newer versions that upgrade it, the older one once more, corrections.
 
-A newer version comes to one process or to all. Whatever starts later is of the newest one, and after the healing
+A newer version comes to one process or to all. Any that starts later is of the newest one, and after the healing
 everybody is. A correction is made by a client beside the owners, in a process of its own.
 """
 
@@ -47,7 +47,7 @@ def draw_kinds(rng: random.Random, *, changes: bool) -> list[str]:
 
 @dataclass(frozen=True)
 class Line:
-    """One correction: the result that an entry has, and the one that it should have. None: there is no entry."""
+    """One correction: the result that an entry has, and that which it should have. None: there is no entry."""
 
     number: int
     schema: int
@@ -137,7 +137,7 @@ class Decisions:
         """Crash it: it is started again, as the version of then."""
         if process in self._world.processes and process.app.schema_version < self.schema:
             process.crash()
-            self._world.copies.count_anew()
+            self._world.copies.count_again()
 
     def refuses(self, process: Process, number: int, kind: str) -> bool:
         """Say whether an older version is refused, as it must be: by what the log has of a newer one."""

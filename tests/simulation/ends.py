@@ -65,7 +65,7 @@ async def play(world: World) -> None:
         return
     for number in range(world.scenario.partitions):
         if world.store_of(number) is None and number not in world.refused:
-            raise Violation(f"partition {number}: nobody is LIVE after a restart")
+            raise Violation(f"partition {number}: no owner is LIVE after a restart")
 
 
 async def _restart(world: World, version: int) -> None:

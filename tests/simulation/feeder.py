@@ -20,7 +20,7 @@ class Feeder:
         self._now_ms = 1_000_000
         self._loop: VirtualLoop | None = None
         self.closed: set[str] = set()
-        """Inputs that are being replaced: nobody writes to them."""
+        """Inputs that are being replaced: no producer writes to them."""
         self.is_held = False
         """Whether nothing is written for a while, at most until `finish`."""
         self.backlog: dict[TopicPartition, int] = {}
@@ -72,7 +72,7 @@ class Feeder:
         self.stop(topic)
 
     def begin(self, topic: str, *, at_once: bool) -> None:
-        """Write as much as at the beginning; `at_once`: nobody calls `finish` any more."""
+        """Write as much as at the beginning; `at_once`: `finish` is not called any more."""
         self.closed.discard(topic)
         for each in [each for each in self._left if each.topic == topic]:
             self.add(each, self._scenario.records)

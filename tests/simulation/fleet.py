@@ -186,7 +186,7 @@ class Fleet(Group):
         said = self._said or {}
         self._said, self._said_before = None, said
         self._generation += 1
-        if not said:  # an empty group knows nobody: who joins is given something by a rebalance
+        if not said:  # an empty group knows no member: who joins is given something by a rebalance
             self.assignment, self._shares = {}, {}
             return
         shares = assigned(said, () if self.topic_is_gone else range(self._partitions))

@@ -26,7 +26,7 @@ class Group:
         self._joined: list[Process] = []
         self._cut: set[str] = set()
         self.topic_is_gone = False
-        """What everybody subscribes to was deleted: then nobody is given anything."""
+        """What everybody subscribes to was deleted: then no member is given anything."""
         self._due = False
 
     def join(self, process: Process) -> None:
@@ -49,7 +49,7 @@ class Group:
                     self._later(HEARTBEAT_SECONDS, other, self._join_again)
 
     def forget(self, process: Process) -> None:
-        """Let a member go, and tell nobody: the history is at its end."""
+        """Let a member go, and tell no other: the history is at its end."""
         self.members.pop(process.instance_id, None)
 
     def reset(self) -> None:

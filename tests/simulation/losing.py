@@ -1,7 +1,7 @@
 """Brokers that lose the end of a log: an unclean election, an older directory of one partition, an older disk.
 
 Whoever asks afterwards finds a shorter log, and then other records where the lost ones were. Owners run meanwhile,
-stand still, are cut off from the group's coordinator, or are dead.
+pause, are cut off from the group's coordinator, or are dead.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SAID: dict[str, tuple[str, ...]] = {
         "NoRestoreMode",
         "StateDisputed",
         "DoubtUnresolved",
-        "InputTrimmed",  # what a lost batch has processed is trimmed meanwhile: nobody can process it again
+        "InputTrimmed",  # what a lost batch has processed is trimmed meanwhile: no owner can process it again
     ),
     "snapshots": ("NoUsableSnapshot", "NoRestoreMode", "LogCut"),
     "output": ("DoubtUnresolved",),
@@ -157,7 +157,7 @@ class Losses:
         return "increments" in self.parts[number] and batch not in {*story.states, *(left[0] for left in story.left)}
 
     def settle(self) -> None:
-        """Operators end what nobody else will end: transactions whose markers are lost."""
+        """Operators end what no other will end: transactions whose markers are lost."""
         for log in self._world.broker.logs.values():
             log.abort_hanging()
 

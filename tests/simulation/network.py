@@ -95,7 +95,7 @@ class Link:
         return fault
 
     async def call(self, site: str, effect: Effect[T], timeout: float) -> T:
-        """One request, whatever happens to it. Raises Unreachable: no answer within `timeout` seconds."""
+        """One request, with any fault. Raises Unreachable: no answer within `timeout` seconds."""
         return await self.perform(self.draw(site), effect, timeout)
 
     async def connect(self, timeout: float) -> None:
@@ -137,7 +137,7 @@ class Link:
             case "crash_after" | "stall_after":
                 return await self._then(fault, effect)
             case _:
-                raise AssertionError(f"nobody knows the fault {fault}")
+                raise AssertionError(f"there is no fault {fault}")
 
     async def rpc(self, effect: Effect[T], delay: float = 0.0) -> T:
         """A request that arrives and is answered. A dead process's packets may be lost with it."""
@@ -165,7 +165,7 @@ class Link:
         return max(0.0, self._muted_until - self.network.loop.time())
 
     def send(self, delay: float, effect: Callable[[], object]) -> None:
-        """A request that arrives after `delay`, and whose answer nobody will get."""
+        """A request that arrives after `delay`, and whose answer has no reader."""
 
         def arrive() -> None:
             with contextlib.suppress(*ANSWERS):

@@ -115,8 +115,8 @@ class Oracle:
             )
             require(there, f"{where}: {pointer} needs what was trimmed, logs start at {starts}")
         remade = any(len(self._broker.ids_of[topic]) > 1 for topic in (INCREMENTS, SNAPSHOTS))
-        anew = remade or is_decided(last)
-        whole = starts[0] == 0 or anew or len(last.pointers) >= self._scenario.kept
+        is_new_chain = remade or is_decided(last)
+        whole = starts[0] == 0 or is_new_chain or len(last.pointers) >= self._scenario.kept
         require(whole, f"{where}: trimmed to {starts} with {len(last.pointers)} snapshots")
 
     def check_inputs(self, story: History) -> None:
@@ -135,7 +135,7 @@ class Oracle:
                 then = taken.get(offset)
                 require(now is None or now == then, f"{where} holds {now}, processed was {then}")
                 same = now == then or log.is_where_it_was(offset, then)
-                require(same, f"{where} was {then}, and nobody says that it is lost")
+                require(same, f"{where} was {then}, and no process says that it is lost")
 
     def _follow(self, story: History, increment: Increment, written: Written, owner: int) -> None:
         """The link to the batch before, and the fence."""

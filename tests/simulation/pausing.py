@@ -60,12 +60,12 @@ class Pauses:
         where, now = f"partition {story.number} batch {increment.batch}", increment.paused
         before = story.last.paused if story.last is not None else None
         if now is not None:
-            require(self._asked.get(now.reason) == story.number, f"{where} is paused by nobody: {now}")
+            require(self._asked.get(now.reason) == story.number, f"{where} is paused without a request: {now}")
         if before is None or story.last is None:
             return
         if now != before:
             is_ended = increment.written_at_ms >= self._ended_ms.get(before.reason, increment.written_at_ms + 1)
-            require(is_ended, f"{where} has lost {before}, which nobody has ended by then")
+            require(is_ended, f"{where} has lost {before}, which was not ended by then")
             return
         done = increment.ranges or increment.fired_count or increment.stream_time_ms != story.last.stream_time_ms
         require(not done, f"{where} continues in {before}: {increment.ranges}, {increment.fired_count} timers")

@@ -62,7 +62,7 @@ class SimReader:
         topic_ids: Mapping[str, str],
         ahead_records: int = 0,
     ) -> None:
-        """`ahead_records`: fetched beside what a poll asks for, and given out later, whatever becomes of the log."""
+        """`ahead_records`: fetched beside what a poll asks for, and given out later, even if the log is cut."""
         self.link, self._waits = link, waits
         self._topic_ids = topic_ids
         self._ahead_records = ahead_records

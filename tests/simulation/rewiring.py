@@ -164,7 +164,7 @@ class Rewiring:
             return
         if process.app.input_names != (*self.declared, *(n for n in self._world.internal if "/" not in n)):
             process.crash()
-            self._world.copies.count_anew()
+            self._world.copies.count_again()
             return
         for status in process.board.all():
             if status.error is not None and status.error.kind == "WrongLog":

@@ -229,7 +229,7 @@ def run_world(loop: VirtualLoop, world: World, rng: random.Random) -> str | None
     try:
         with seeded(world):
             loop.run_until_complete(world.run())
-    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever ends a history is its verdict
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - any error that ends a history is its verdict
         known = isinstance(error, Violation)
         problem = str(error) if known else f"{type(error).__name__}: {error}"
     finally:
@@ -324,14 +324,14 @@ def replay_command(seed: int, **kind: Unpack[Kind]) -> str:
 
 
 def _heard(world: World, context: dict[str, Any]) -> None:
-    """Something raised where nobody waits for it: in a callback. Of tasks whose outcome nobody asked for the loop tells
-    when they are collected, which is no matter of the history."""
+    """Something raised where no task waits for it: in a callback. Of tasks whose outcome no task asked for the loop
+    tells when they are collected, which is no matter of the history."""
     if "handle" in context:
         world.network.misused(f"a callback failed: {context.get('exception')!r}")
 
 
 def _dispose(loop: VirtualLoop, world: World) -> None:
-    """Dispose of the tasks that are left after a violation; nobody is to hear of them."""
+    """Dispose of the tasks that are left after a violation; they are not to be reported."""
     for process in world.everybody:
         process.dead = True
         loop.resume(process)

@@ -110,7 +110,7 @@ class Settling:
         """That it cannot continue, and why, as it may."""
         world = self._world
         if status.phase is Phase.FENCING and status.error and world.losses.blocks(number):
-            world.network.met("said of a loss: nobody can fence")
+            world.network.met("said of a loss: no owner can fence")
             world.refused.add(number)
             return True
         return status.phase is Phase.FAILED and number in world.refused

@@ -1,6 +1,6 @@
 """The word of processes on each other's lives: suspicions that are right, wrong, late and doubled.
 
-A process that dies is suspected by the others at once, one that stands still as a silent one. Beside that somebody is
+A process that dies is suspected by the others at once, one that pauses as a silent one. Beside that somebody is
 suspected who lives. No process takes over from the same other one again while its last false alarm counts.
 """
 
@@ -95,7 +95,7 @@ class Suspicions:
         self._later(0.0, one, other)
 
     def two(self, what: str, seconds: float) -> bool:
-        """Two processes die, or stand still, at once."""
+        """Two processes die, or pause, at once."""
         world = self._world
         if not self._is_on or len(world.processes) < 2:
             return False

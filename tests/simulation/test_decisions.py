@@ -1,4 +1,4 @@
-"""Histories whose state is upgraded and corrected: once, at the batch that says so, whatever happens meanwhile."""
+"""Histories whose state is upgraded and corrected: once, at the batch that says so, with any faults meanwhile."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ REPEATED = ("inputs once",)
     ],
 )
 def test_a_decision_survives_each_fault_of_each_request(kind: str, site: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever makes it is killed before and after the request, stands still, gets no answer, is fenced: the decision is
+    """Whoever makes it is killed before and after the request, pauses, gets no answer, is fenced: the decision is
     made once, or by the next one, or not at all."""
     plan: dict[int, str] = {}
     history, made = REWIRED if kind.startswith("inputs") else DECIDING, MADE[kind]

@@ -41,7 +41,7 @@ def lost(part: Part, owners: Owners, back: int, others: int) -> Loss:
 @pytest.mark.parametrize("owners", OWNERS[1:])
 @pytest.mark.parametrize("back", [1, 3, 8])
 def test_an_input_that_has_lost_processed_records_is_refused(owners: Owners, back: int) -> None:
-    """Also when it has grown beyond the position again, whatever lies there now."""
+    """Also when it has grown beyond the position again, with any records there now."""
     loss = lost("input", owners, back, others=12)
     script = Script({"end": {}}, replace(QUIET, ahead_records=10))
     world = script.world
@@ -95,7 +95,7 @@ def test_a_lost_end_that_has_left_a_trace_is_refused() -> None:
 
 
 def test_a_record_where_a_lost_marker_was_is_none_that_was_processed() -> None:
-    """Nothing but the marker is lost: a batch that passed it before has no record there, whatever came since."""
+    """Nothing but the marker is lost: a batch that passed it before has no record there, with any records since."""
     log = Log(TopicPartition("input", 0))
     log.append(b"key", b"1", (), 1, None)
     log.mark(Transaction("another program", 0, 0.0, TxnState.COMMITTED))

@@ -166,7 +166,7 @@ def test_an_init_that_was_killed_in_the_first_partition_is_no_owner() -> None:
 
 
 def test_links_of_the_dead_are_silent() -> None:
-    """Nothing breaks where nothing happens; a crashed process sends nothing more, whatever its tasks still try."""
+    """Nothing breaks where nothing happens; a crashed process sends nothing more, though its tasks still try."""
     problem, _, world = play(QUIET, {})
     assert problem is None
     assert world.network.faults.counts["mode changes"] > 0
@@ -271,7 +271,7 @@ def test_a_callback_that_fails_is_a_problem() -> None:
 
 
 @pytest.mark.parametrize("nth", [2, 4])
-def test_our_own_fence_that_ended_our_transaction_is_nobody_else(nth: int) -> None:
+def test_our_own_fence_that_ended_our_transaction_is_no_other_owner(nth: int) -> None:
     """T-ZengLiang is made again while a transaction is open; the fence that ends it is not answered."""
     script = Script({"fill": {nth: "deadline"}, "fence": {1: "answer_lost"}})
     script.when(lambda: script.played, script.lose)

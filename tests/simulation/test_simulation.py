@@ -1,4 +1,4 @@
-"""Thousands of histories, each of one seed: whatever happens, nothing is lost and nothing is there twice."""
+"""Thousands of histories, each of one seed: with any faults, nothing is lost and nothing is there twice."""
 
 import os
 import subprocess
@@ -55,7 +55,7 @@ async def _crash_and_end(world: World, end: Callable[[World], Awaitable[None]]) 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_crash_that_was_under_way_at_the_end_is_no_problem(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process dies while it is stopped for good: nobody starts it again, and nothing of it is left over."""
+    """A process dies while it is stopped for good: it is not started again, and nothing of it is left over."""
     end = World.end
     monkeypatch.setattr(World, "end", lambda world: _crash_and_end(world, end))
     assert run_seed(seed).problem is None

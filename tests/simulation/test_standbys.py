@@ -37,7 +37,7 @@ def test_a_takeover_costs_no_record(seeds: range, others: bool) -> None:
         ("stop process", {"live from a copy": 1}),
     ],
 )
-def test_the_copy_goes_on(kind: str, found: dict[str, int]) -> None:
+def test_the_copy_continues(kind: str, found: dict[str, int]) -> None:
     """When its owner dies for good, is taken for dead, or gives the partition away; the copy is the committed state."""
     script = Script({"end": {}}, STANDING_BY)
     world = script.world

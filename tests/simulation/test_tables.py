@@ -27,7 +27,7 @@ from tests.simulation.run import WANTED_COMPACTED, WANTED_TABLES, kept
     ids=str,
 )
 def test_each_record_meets_the_table_of_its_time(kind: Any, seeds: range) -> None:
-    """Through kills and moves: with the whole backlog of before its time, whatever is fetched first; without what a
+    """Through kills and moves: with the whole backlog of before its time, in any order of the fetches; without what a
     tombstone has deleted; and the cleaner takes nothing away that is processed."""
     tally = kept(seeds, **kind)
     wanted = (*WANTED_TABLES, *(WANTED_COMPACTED if kind.get("tables") else ()))

@@ -310,7 +310,7 @@ class World:
     def _heal(self) -> None:
         """No more faults; the network, the group and suspended processes are back."""
         self.network.trace("world", "heals")
-        self.copies.count_anew()
+        self.copies.count_again()
         self.healing = True
         self.network.faults.active = False
         self.broker.stale.clear()

@@ -21,7 +21,7 @@ REASON = "seen and decided"
 
 
 def command_in(hint: str, way: str = "") -> list[str]:
-    """The words of the one `snapreplay accept` in a hint, or of the one that leads this way."""
+    """The words of the one `snapreplay accept` in a hint, or of the hint that leads this way."""
     (command,) = re.findall(rf"`(snapreplay accept [^`]+)` \({re.escape(way)}", hint)
     return shlex.split(command)
 
@@ -68,7 +68,7 @@ def overtaken(monkeypatch: Any, times: int, go_on: Callable[[], Awaitable[None]]
     return left
 
 
-async def goes_on_by_a_witness(bench: Any, one: Any) -> None:
+async def continues_by_a_witness(bench: Any, one: Any) -> None:
     """Let the owner commit a batch of ten records, and its witness name that batch at once."""
     await one.feed(10)
     log = one.context.increments

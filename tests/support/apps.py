@@ -95,7 +95,7 @@ def sleep_when_told(value: Any, account: dict[str, int]) -> None:
     account["sum"] += value["amount"]
 
 
-def raise_what_is_told(value: Any, account: dict[str, int]) -> None:
+def raise_as_named(value: Any, account: dict[str, int]) -> None:
     """Raises the class that value["raises"] names; it may be no `Exception`."""
     account["sum"] += value["amount"]
     if "raises" in value:

@@ -95,7 +95,7 @@ class Guarded:
     def revoke(self, kafka_acls: str) -> None:
         given = bindings(kafka_acls)
         for future in self.admin.delete_acls(list(map(_filter, given))).values():
-            assert future.result(scaled(20)), f"nobody was allowed {kafka_acls}"
+            assert future.result(scaled(20)), f"no user was allowed {kafka_acls}"
         eventually(lambda: not any(map(self._knows, given)), kafka_acls)
 
     def _knows(self, given: AclBinding) -> bool:

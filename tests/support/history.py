@@ -33,7 +33,7 @@ class History:
 
     def assert_one_chain(self) -> None:
         """Every increment follows the one before it, and is of the owner that claimed last: each restore had found
-        the last increment, and nobody who was replaced has committed anything since. What was trimmed is not judged.
+        the last increment, and no owner that was replaced has committed anything since. What was trimmed is not judged.
         """
         verdict = Verdict()
         chain = Chain(self.topic.removesuffix("-increments"), self.topic, self.start, verdict)

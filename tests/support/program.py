@@ -12,7 +12,7 @@ RULES = {
     "fixed": apps.take_poison,
     "sleepy": apps.sleep_when_told,
     "busy": apps.compute,
-    "escaping": apps.raise_what_is_told,
+    "escaping": apps.raise_as_named,
 }
 
 OTHERS = {

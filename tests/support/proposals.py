@@ -144,7 +144,7 @@ class Job:
 
 
 def asked(one: Any, offset: int) -> list[Any]:
-    """Name the proposal to its owner; what is told of it."""
+    """Name the proposal to its owner; what becomes of it."""
     told: list[Any] = []
     assert one.runner.request_adoption(offset, lambda *news: told.append(news))
     return told

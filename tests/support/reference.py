@@ -22,7 +22,7 @@ def send(bootstrap_servers: str, topic: str, partitions: int, records: Iterable[
     """Write (key, value) pairs, values as JSON unless they are bytes or None, a null; a key's partition depends on the
     key alone.
 
-    A key "2:k" goes to partition 2 whatever its hash.
+    A key "2:k" goes to partition 2 with any hash.
     """
     sender(bootstrap_servers, topic, partitions)(records)
 

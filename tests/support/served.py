@@ -43,7 +43,7 @@ PROGRAM = """
 
 
 class Program:
-    """A process that serves HTTP until it is told to end."""
+    """A process that serves HTTP until it gets a signal to end."""
 
     def __init__(self, process_id: str, **http: str) -> None:
         """Take other settings of HTTP than the defaults."""

@@ -146,7 +146,7 @@ def _socket_of(local_port: int, remote_port: int) -> str:
         kernel.send(header + asked)
         answer = kernel.recv(4096)
     if struct.unpack_from("=H", answer, 4) != (SOCK_DIAG_BY_FAMILY,):
-        return "nobody's"
+        return "none"
     return f"socket:[{struct.unpack_from('=I', answer, INODE_AT)[0]}]"
 
 

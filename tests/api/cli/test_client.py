@@ -24,7 +24,7 @@ def test_proxies_of_the_environment_are_not_asked(url, monkeypatch):
     ("status", "answer"),
     [(200, b"<h1>hello</h1>"), (200, b'{"hello": 1}'), (404, b'{"detail": "Not Found"}'), (500, b"[]")],
 )
-def test_somebody_else_there_is_told(status, answer):
+def test_another_server_there_is_named(status, answer):
     """Another program on the port: its answer is taken for no status and for no refusal, JSON or not."""
 
     class Other(BaseHTTPRequestHandler):

@@ -71,7 +71,7 @@ def test_what_dev_prints_feeds_the_app_and_shows_what_it_sends(ledger, invoke):
 @pytest.mark.whole
 @pytest.mark.kafka
 def test_dev_makes_all_that_is_missing_and_keeps_it(ledger, invoke, tmp_path):
-    """Topics, genesis, service and HTTP in one command; with --data-dir also the next time, whatever
+    """Topics, genesis, service and HTTP in one command; with --data-dir also the next time, with any
     its name is, and in any locale."""
     data = tmp_path / "Größe 東京 dir"
     first = dev(ledger, invoke, "--data-dir", str(data), "--partitions", "2", locale="C")

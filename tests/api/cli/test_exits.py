@@ -49,7 +49,7 @@ def test_every_class_has_its_code(error, code):
 def test_a_cluster_that_does_not_answer_has_a_remedy_in_judging_commands_too(capsys):
     """As in every other command."""
     with pytest.raises(typer.Exit), refused_unless_it_runs():
-        raise RetryableError("nobody answers")
+        raise RetryableError("no broker answers")
     assert "hint: check that the cluster is up, and give its address with --bootstrap-servers" in (
         capsys.readouterr().err
     )

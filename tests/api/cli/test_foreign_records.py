@@ -106,7 +106,7 @@ async def test_headers_that_python_clients_do_not_make_pass_through_everything(d
 
 
 @pytest.mark.whole
-async def test_records_without_a_time_and_of_another_time_stop_nobody(desk, broker):
+async def test_records_without_a_time_and_of_another_time_stop_no_command(desk, broker):
     """A timestamp of -1 is stream time: passed on, a timer set. One in microseconds is a dead letter that says so; no
     timer fires for its 55,000 years, and the record behind it is processed. A record without a time comes back from the
     dead letters without one."""
@@ -142,4 +142,4 @@ async def test_records_without_a_time_and_of_another_time_stop_nobody(desk, brok
         await harness.caught_up()
         assert [each["timestamp_ms"] for each in await desk.tail(here.input)][7:] == [-1, far_ms]
         assert 13 in [each["value"] for each in await desk.tail(f"{desk.name}-out")]
-        assert len(await desk.tail("dead-letters")) == 4  # two, a note, and the one that came back
+        assert len(await desk.tail("dead-letters")) == 4  # two, a note, and that which came back

@@ -226,7 +226,7 @@ def test_the_end_of_a_process_waits_for_the_lines_that_are_left(pipe):
     assert (writer.dropped, writer.is_idle) == (0, True)
 
 
-def test_a_count_that_cannot_be_written_is_told_later():
+def test_a_count_that_cannot_be_written_is_reported_later():
     """It is not lost with the line that was to tell it."""
 
     class Full(io.StringIO):
@@ -299,7 +299,7 @@ def answers(port: int) -> bool:
         return False
 
 
-def goes_on_and_stops(stderr: int, port: int) -> None:
+def runs_and_stops(stderr: int, port: int) -> None:
     """`snapreplay run` without a broker, which logs that again and again, answers; SIGTERM ends it with 0."""
     command = [sys.executable, "-m", "snapreplay.api.cli", "run", "examples/flights.py"]
     options = ["--bootstrap-servers", "127.0.0.1:1", "--log-level", "debug", "--http-port", str(port)]
@@ -311,14 +311,14 @@ def goes_on_and_stops(stderr: int, port: int) -> None:
 
 
 @pytest.mark.whole
-def test_a_service_whose_log_nobody_reads_goes_on_and_stops(free_port):
+def test_a_service_whose_log_has_no_reader_runs_and_stops(free_port):
     """Its log has no room from the first line on, or is on a full disk."""
     reading, writing = os.pipe()
     os.write(writing, bytes(fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)))
-    goes_on_and_stops(writing, free_port)
+    runs_and_stops(writing, free_port)
     assert held_bytes(reading) == 4096
     os.close(reading)
-    goes_on_and_stops(os.open("/dev/full", os.O_WRONLY), free_port)
+    runs_and_stops(os.open("/dev/full", os.O_WRONLY), free_port)
 
 
 def test_every_line_of_a_service_is_json(free_port):

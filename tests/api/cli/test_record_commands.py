@@ -43,7 +43,7 @@ async def test_what_is_fed_comes_out_and_dead_letters_go_back_once(desk):
     assert back["partition"] == sent["partition"]
 
 
-async def test_nothing_is_half_fed_and_every_wrong_name_is_told(desk, invoke, ledger):
+async def test_nothing_is_half_fed_and_every_wrong_name_is_reported(desk, invoke, ledger):
     """Exit code 2, one block, and nothing written."""
     topic = f"{desk.name}-in"
     good = json.dumps({"key": "k", "value": {"amount": 1}})

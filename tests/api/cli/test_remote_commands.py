@@ -103,7 +103,7 @@ def test_trigger_prints_the_operation(invoke, url, control):
     assert "left out" not in invoke("trigger-snapshot", "--url", url, "--partition", "0").stderr
 
 
-def test_an_operation_that_has_begun_is_printed_whatever_comes_then(invoke, url, control, monkeypatch):
+def test_an_operation_that_has_begun_is_printed_before_any_later_error(invoke, url, control, monkeypatch):
     """The service dies before it says which partitions were left out."""
 
     def gone(*_):
@@ -190,7 +190,7 @@ def test_retry_without_partitions_is_for_all_that_failed(invoke, url, control):
     assert ["2", "pending", "-"] in rows
 
 
-def test_retry_goes_on_behind_one_that_is_refused(invoke, url, control):
+def test_retry_continues_after_one_that_is_refused(invoke, url, control):
     """What has begun is printed, and waited for; the refusal makes it 1."""
     with ended_once_asked(control, "succeeded"):
         asked = ("--partition", "0", "--partition", "2", "--partition", "5")

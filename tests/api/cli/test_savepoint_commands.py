@@ -124,8 +124,8 @@ async def test_an_app_is_deleted_after_its_id_was_typed(desk, typing):
     assert dry.stdout.splitlines() == [*deleted, kept, "dry run: nothing was deleted"]
     wrong = await typing("delete", desk.name, "--yes", "ledger", code=2)
     assert f"--yes ledger is not the app id {desk.name}" in wrong.stderr
-    nobody = await typing("delete", desk.name, code=2)
-    assert "there is no terminal to ask" in nobody.stderr
+    unasked = await typing("delete", desk.name, code=2)
+    assert "there is no terminal to ask" in unasked.stderr
     delete = words_of(desk, "delete", desk.name)
     said, code = await asyncio.to_thread(answered, delete, b"yes\n")
     assert (said.endswith("nothing was changed"), code) == (True, 2)

@@ -169,7 +169,7 @@ def test_run_serves_until_sigterm(on_broker, invoke, process):
 
 @pytest.mark.whole  # without a process: tests/service/test_service.py
 @pytest.mark.usefixtures("input_topic")
-def test_run_waits_for_its_beginning_and_goes_on(on_broker, invoke, process):
+def test_run_waits_for_its_beginning_and_continues(on_broker, invoke, process):
     """Healthy, not ready, with the one command on every screen; after `topics ensure` and `init` it is live."""
     said = {"HTTP": "", "WAITING": ""}  # either may come first
     while not all(said.values()):

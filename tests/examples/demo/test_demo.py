@@ -171,7 +171,7 @@ def test_wrong_arguments_are_refused(wrong: str, capsys: pytest.CaptureFixture[s
     assert all(part in said for part in wrong.split("="))
 
 
-def test_without_java_the_way_round_is_told(
+def test_without_java_the_way_round_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is missing, the package, and the arguments that need no Java."""

@@ -44,7 +44,7 @@ def test_kubernetes_service_variables_are_somebody_elses():
     ],
 )
 def test_a_wrong_setting_says_where_it_was_given(tmp_path, options, environment, file, said):
-    """The file, the variable or the option: the one that counted."""
+    """The file, the variable or the option: whichever counted."""
     path = tmp_path / "some.toml"
     path.write_text(file)
     with pytest.raises(UsageError) as refused:

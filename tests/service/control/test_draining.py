@@ -77,7 +77,7 @@ def test_it_has_succeeded_when_no_partition_is_left():
     ("peers", "why"),
     [((), "there is no other process"), ((LEAVING,), "all other processes are drained or stopping: three on")],
 )
-def test_it_is_refused_if_nobody_would_take_the_partitions(peers, why):
+def test_it_is_refused_if_no_process_would_take_the_partitions(peers, why):
     """Nothing has changed then."""
     bench = Bench()
     with pytest.raises(NoSuccessor, match=why):

@@ -118,7 +118,7 @@ def test_what_has_not_begun_is_cancelled_and_cannot_begin_any_more():
         (DrainProcess(), OperationState.FAILED, "it has failed"),
     ],
 )
-def test_what_goes_on_whatever_is_asked_says_why(command, state, why):
+def test_what_continues_despite_the_request_says_why(command, state, why):
     """And nothing of it is changed."""
     operations = OperationRegistry()
     made = operations.create(command, [0])

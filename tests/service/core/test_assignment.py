@@ -98,7 +98,7 @@ def test_what_is_processed_moves_only_to_a_warm_copy_or_to_who_holds_none(member
 
 @given(MEMBERS, COUNTS)
 @example({"a": Member(warm=frozenset({0}), is_leaving=True), "b": LEAVES, "c": Member(generation=3)}, 1)
-def test_what_nobody_processes_goes_to_a_warm_copy(members, count):
+def test_a_partition_without_an_owner_goes_to_a_warm_copy(members, count):
     """Being live comes before being even."""
     for partition, owner in owners(assigned(members, range(count))).items():
         has_owner = any(partition in member.owned for member in staying(members).values())
@@ -291,7 +291,7 @@ def test_peers_are_who_they_say_and_own_what_they_are_given():
 
 def test_who_is_not_known_asks_again_but_not_for_ever():
     """A static member that was started again is given its predecessor's assignment, then it is taken for absent. A
-    leader of an older version names nobody."""
+    leader of an older version names none."""
     me, other = (Peer(name, name, "host", "") for name in ("me", "other"))
     alone, absent = Share(peers=(other,)), Share(peers=(me, other), absent=("me",))
     introductions = Introductions()
@@ -366,7 +366,7 @@ def test_copies_on_the_rack_of_their_owner_are_counted(racks, on_rack, why):
 
 
 @given(MEMBERS, COUNTS)
-def test_what_is_told_is_what_is_given(members, count):
+def test_what_is_reported_is_what_is_given(members, count):
     """A copy that is there only while its partition moves is not counted, and what is missing has a reason."""
     shares = assigned(members, range(count))
     for partition, owner in owners(shares).items():

@@ -133,10 +133,10 @@ def test_a_pointer_exists_once_its_increment_is_committed():
 def test_no_pointer_outlives_its_topic():
     """What the old snapshots topic held is gone, also a snapshot that waited for its increment."""
     last = increment(4, pointers=[pointer(2)])
-    anew = Chain(ORIGIN, 7, last, 40, 3).pointing_to(pointer(4)).in_new_topic("snapshots", "id-2")
-    made = anew.next_increment(None, None, 0)
+    moved = Chain(ORIGIN, 7, last, 40, 3).pointing_to(pointer(4)).in_new_topic("snapshots", "id-2")
+    made = moved.next_increment(None, None, 0)
     assert made.pointers == []
-    after = anew.committed(made, 45).pointing_to(pointer(5))
+    after = moved.committed(made, 45).pointing_to(pointer(5))
     assert after.next_increment(None, None, 0).pointers == [pointer(5)]
 
 

@@ -154,7 +154,7 @@ def test_an_output_tells_what_became_of_a_commit_that_was_asked_for(committed, w
     assert effect.standing.batch == (10 if committed else 9)
 
 
-def test_a_doubt_that_nobody_can_resolve_holds_the_state():
+def test_a_doubt_that_cannot_be_resolved_holds_the_state():
     """The output is gone as well: a person must bring it back."""
     recovery, effect = drive(*EMPTY, events.DoubtResolved(None, "it is gone"), kept=ASKED)
     assert isinstance(effect, effects.Fail)
@@ -203,7 +203,7 @@ def test_a_newer_owners_state_is_loaded_and_ours_held_until_then():
 
 
 def test_a_log_from_before_an_input_was_added_is_healed():
-    """Whatever inputs the increment has that is left: the state in memory is the only copy, and it is written."""
+    """With any inputs of the increment that is left: the state in memory is the only copy, and it is written."""
     older = msgspec.structs.replace(LAST, batch=3, topic_ids=OLD, genesis=Genesis("cluster-1", 4, {"payments": 0}))
     search = events.ClaimAcknowledged("c1", 50), events.ClaimSeen(0, None), events.WindowRead(FoundIncrement(older, 9))
     recovery, effect = drive(events.Begin(), ALONE, *search, kept=KEPT)

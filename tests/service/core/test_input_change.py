@@ -52,8 +52,8 @@ def test_the_chain_still_goes_back_to_where_it_began():
     assert (is_decided(found), found.last_decision_offset) == (False, NO_OFFSET)
     after = msgspec.structs.replace(found, decision=None, last_decision_offset=44, batch=9)
     assert not is_decided(after)
-    anew = msgspec.structs.replace(LAST, decision={"finding": "x"}, previous_offset=20)
-    again = CHANGE.behind(FoundIncrement(anew, 30), 40, SAYS, 123)
+    decided = msgspec.structs.replace(LAST, decision={"finding": "x"}, previous_offset=20)
+    again = CHANGE.behind(FoundIncrement(decided, 30), 40, SAYS, 123)
     assert (chain_began_at(again, 50), again.last_decision_offset) == (30, 30)
 
 
@@ -63,7 +63,7 @@ def test_a_state_that_only_the_inputs_restore_stays_one():
     assert CHANGE.behind(FoundIncrement(lean, 30), 40, SAYS, 123).changes is None
 
 
-def test_a_retired_input_goes_on_where_it_ended():
+def test_a_retired_input_resumes_where_it_ended():
     """Its topic still exists. Where it began at first stays known, so that what is older is of the same chain."""
     assert CHANGE.behind(FoundIncrement(LAST, 30), 40, SAYS, 123).retired_inputs == {}
     retiring = InputChange(retired={B: "at offset 9"}, existing=[B])

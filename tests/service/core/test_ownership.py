@@ -184,7 +184,7 @@ def test_pauses_double_until_a_batch_is_committed():
     assert following == BackOff(ASK_AGAIN_SECONDS, following.error)
 
 
-def test_who_is_interrupted_asks_nobody_any_more():
+def test_who_is_interrupted_asks_no_more_questions():
     """A stop, or a refusal, that came with the pause."""
     asked = Ended(DOUBT), LossAnswered(None), OwnerAnswered(None)
     assert isinstance(after(*asked, Interrupted())[1], Own)
@@ -197,7 +197,7 @@ def test_a_log_that_does_not_answer_is_asked_again_by_the_next_recovery():
     assert isinstance(after(Done(), ownership=ownership)[1], Own)
 
 
-def test_taken_again_within_a_minute_is_told_as_such():
+def test_taken_again_within_a_minute_is_reported_as_such():
     """Once is a move; a row names process and host. After a quiet minute it is a move again."""
     told = []
     ownership = BEGINNING
@@ -267,7 +267,7 @@ def test_a_refusal_that_all_partitions_heard_is_not_hinted_at_again():
     assert not after(Ended(StopError("another")))[1].hint_is_logged
 
 
-def test_a_retry_begins_anew():
+def test_a_retry_begins_again():
     """A limit may have been raised, a finding accepted. Refused again, it says so in the next ownership."""
     ownership, _ = after(Ended(NO_BROKER, batch=3), Done())
     assert ownership.back_off.times == 1

@@ -170,7 +170,7 @@ def test_after_a_retry_what_is_in_memory_is_what_it_was_made():
 
 
 def test_a_memory_that_does_not_add_up_is_restored_in_full():
-    """The log is right, whatever happened to us."""
+    """The log is right, after any error of ours."""
     found = (*SEEN, events.WindowRead(LAST), TOPICS)
     recovery, effect = drive(*found, events.RetainedUnusable(), kept=KEPT)
     assert (recovery.kept, effect) == (None, effects.ReadStarts(LAST))
@@ -207,7 +207,7 @@ UNUSABLE = unknown_store("ghost", "default")
 
 
 def test_a_snapshot_that_this_code_cannot_use_is_passed_over_as_a_damaged_one():
-    """Where nothing else leads to the state, its reason is the one that is told."""
+    """Where nothing else leads to the state, its reason is reported."""
     recovery, effect = drive(*STARTED, events.SnapshotUnusable("s8", "ghost", UNUSABLE))
     assert effect == effects.Load(FromSnapshot(pointer(5)), LAST)
     assert isinstance(step(recovery, events.SnapshotUnusable("s5", "gone"))[1], effects.Load)
@@ -231,7 +231,7 @@ def test_a_snapshot_that_this_code_cannot_use_is_passed_over_as_a_damaged_one():
         (DamagedError("batch 7", hint="a backup"), LogDamaged),
     ],
 )
-def test_what_fails_behind_a_snapshot_that_was_passed_over_is_told_with_its_reason(error, kind):
+def test_what_fails_behind_a_snapshot_that_was_passed_over_is_reported_with_its_reason(error, kind):
     """It is what is acted on; both are named, until the state has arrived."""
     unusable = events.SnapshotUnusable("s8", "ghost", UNUSABLE)
     advancing, _ = drive(*STARTED, unusable, events.StartLoaded(BASE))
@@ -288,7 +288,7 @@ OTHER_MODE = events.ModeUnavailable(RestoreMode.CHANGES, DamagedError("changes d
         ((events.Advanced(),), None),
     ],
 )
-def test_what_was_damaged_on_the_way_is_told_and_wants_a_snapshot(way, reason):
+def test_what_was_damaged_on_the_way_is_reported_and_wants_a_snapshot(way, reason):
     """The newest snapshot was used, so no other one is named. Nothing read before a fence counts after it."""
     recovery, effect = drive(*LOADED, *way, events.InputsChecked())
     assert recovery.fallback_reason == reason

@@ -114,7 +114,7 @@ def test_an_increment_that_has_lost_all_pointers_ends_nothing():
     assert merged.unpointed == replace(LONG_AGO, records=10, fell_back=True)
 
 
-def test_a_doubt_does_not_begin_the_interval_of_snapshots_anew():
+def test_a_doubt_does_not_restart_the_interval_of_snapshots():
     """Unless the batch in doubt pointed to one."""
     kept = replace(KEPT, unpointed=LONG_AGO)
     for found in (FoundIncrement(LAST, 20), FoundIncrement(DOUBTFUL, 31)):
@@ -124,6 +124,6 @@ def test_a_doubt_does_not_begin_the_interval_of_snapshots_anew():
 
 
 @given(entries([Increment]))
-def test_an_increment_read_back_equals_the_one_that_was_sent(sent):
+def test_an_increment_read_back_equals_what_was_sent(sent):
     """Without it nothing would ever be merged: what is compared has been through the codec once."""
     assert decode(encode(sent)) == sent

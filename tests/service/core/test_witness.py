@@ -28,7 +28,7 @@ def test_a_later_batch_of_this_topic_and_chain_shows_a_lost_end(witness, ahead):
 
 
 @pytest.mark.parametrize("text", ["", "reset by hand", "{}", '{"batch": -1}', "[1, 2, 3, 4]"])
-def test_what_nobody_of_us_wrote_says_nothing(text):
+def test_what_no_process_of_ours_wrote_says_nothing(text):
     """Kafka's own command resets an offset without any text."""
     assert Witness.from_metadata(text) is None
 

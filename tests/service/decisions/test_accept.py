@@ -73,7 +73,7 @@ async def test_something_else_than_what_is_the_matter_is_refused_with_both(bench
     assert command_in(refused.value.hint)[:2] == ["snapreplay", "accept"]
 
 
-async def test_what_nobody_can_decide_is_not_acceptable(bench):
+async def test_what_cannot_be_decided_is_not_acceptable(bench):
     """Another state schema: refused with the way that helps."""
     await bench.past()
     newer = apps.ledger(bench.app.app_id, schema_version=2)

@@ -64,7 +64,7 @@ class Start:
 
 
 @virtual
-async def test_a_new_app_waits_and_goes_on_after_init():
+async def test_a_new_app_waits_and_starts_after_init():
     """Told what is missing and the one command; no owner is fenced and nothing is written meanwhile."""
     here = fresh()
     start = Start(here)
@@ -79,7 +79,7 @@ async def test_a_new_app_waits_and_goes_on_after_init():
 
 
 @virtual
-async def test_a_process_never_goes_on_in_the_middle_of_init():
+async def test_a_process_never_starts_in_the_middle_of_init():
     """The first partition has begun, the last one has not: it would fence the `init`."""
     here = fresh(1)
     await init_app(here.app, here.settings(), here.cluster)
@@ -264,7 +264,7 @@ async def test_an_owner_that_died_before_its_claim_does_not_make_a_lost_log_new(
 
 @pytest.mark.parametrize("left", [0, 2], ids=["nothing is left", "the last claim is left"])
 @virtual
-async def test_a_log_that_was_emptied_is_not_begun_anew(left):
+async def test_a_log_that_was_emptied_is_not_begun_again(left):
     """Before the first snapshot, only the deleted records show that the app ran. Even `init` refuses it."""
     here = InMemory()
     await ran(here)
@@ -297,7 +297,7 @@ async def test_an_app_with_a_member_is_not_new():
 
 @virtual
 async def test_own_topics_that_were_deleted_are_refused():
-    """Both are gone, and the coordinator knows their owner: nothing is created, by nobody."""
+    """Both are gone, and the coordinator knows their owner: nothing is created, by no process."""
     here = InMemory()
     await ran(here)
     here.delete_own_topics()

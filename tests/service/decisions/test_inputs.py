@@ -85,7 +85,7 @@ async def test_the_version_before_may_run_meanwhile(story):
     assert await story.run(two, {"a": 15, "b": 5}) in (folded((1, 3), (100, 1)), folded((1, 2), (100, 1), (3, 1)))
 
 
-async def test_a_new_input_begins_where_it_is_told(story):
+async def test_a_new_input_begins_where_the_command_says(story):
     """At its end, or at the first record that is not earlier than a time; without that, and with a typo, nowhere."""
     one, two, three = story.of("a"), story.of("a", "b"), story.of("a", "b", "c")
     await one.prepare()
@@ -147,7 +147,7 @@ async def test_a_batch_that_passed_markers_only_needs_no_replay(bench):
         assert (owner.view(), owner.status.restore.mode) == ({"k0": 1}, "replay")
 
 
-async def test_records_that_nobody_wants_are_left(story):
+async def test_unwanted_records_are_left(story):
     """Only if it is said; and what the app declares is not retired, nor what is no input."""
     two, one = story.of("a", "b"), story.of("b")
     await story.created("b")

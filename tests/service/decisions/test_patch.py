@@ -72,9 +72,9 @@ async def test_an_entry_is_corrected_by_one_fenced_increment_that_says_so(bench)
             'is {"n":7,"sum":420}, but was expected to be {"n":7,"sum":',
         ),
         ({"key": "k0", "absent": True, "value": RIGHT, "partition": 0}, "but was expected to be no entry"),
-        ({"key": "nobody", "expected": WRONG, "delete": True}, "nobody.*is in no partition"),
+        ({"key": "unknown", "expected": WRONG, "delete": True}, "unknown.*is in no partition"),
         (
-            {"key": "nobody", "expected": WRONG, "delete": True, "partition": 0},
+            {"key": "unknown", "expected": WRONG, "delete": True, "partition": 0},
             "is not there, but .* was expected; applying the line would change nothing",
         ),
         ({"key": "new", "absent": True, "value": RIGHT}, 'an entry that is added needs "partition"'),
@@ -194,7 +194,7 @@ async def test_an_entry_that_changes_after_the_look_is_not_corrected(bench):
     await bench.restored()
 
 
-async def test_without_recorded_changes_an_owner_that_goes_on_is_followed_by_replay(bench):
+async def test_without_recorded_changes_an_owner_that_continues_is_followed_by_replay(bench):
     """If its records are gone, nothing is decided; once the owner was stopped, the same patch is done."""
     await past(bench, changelog={"enabled": False})
     async with bench.live() as one:
@@ -308,7 +308,7 @@ async def test_an_entry_stands_in_one_line_also_if_only_one_names_the_partition(
         await proposed(bench, LINE, {"key": "k0", "expected": WRONG, "delete": True, "partition": 0})
 
 
-async def test_an_input_that_was_copied_since_the_look_is_the_one_that_was_gone_on_with(bench):
+async def test_an_input_that_was_copied_since_the_look_is_the_input_of_the_next_batches(bench):
     """The owner has gone on with a faithful copy: the decision names the topic that its positions are in."""
     await past(bench)
     (patch,) = await proposed(bench, {"key": "new", "absent": True, "value": RIGHT, "partition": 0})

@@ -93,8 +93,8 @@ async def test_what_an_owner_had_committed_before_it_wrote_its_memory_down_count
     (log,) = await bench.read(bench.increments)
     last = decode(log[-1].value)
     assert isinstance(last, Increment)
-    anew = with_fields(decision={"finding": finding}, previous_offset=last.owner_epoch)
-    bench.tamper(bench.increments, RecordKind.INCREMENT, anew)
+    decided = with_fields(decision={"finding": finding}, previous_offset=last.owner_epoch)
+    bench.tamper(bench.increments, RecordKind.INCREMENT, decided)
     bench.copy_again(bench.input, 70)
     await bench.feed(60)
     assert await common(bench) == offset

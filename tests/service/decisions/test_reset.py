@@ -40,7 +40,7 @@ async def states(here, app=None):
         return [reference.as_plain(service.view(number)) for number in range(here.partitions)]
 
 
-async def test_an_app_goes_on_with_its_savepoint(stage, unique):
+async def test_an_app_resumes_from_its_savepoint(stage, unique):
     """Under its own id, with fixed code: what the savepoint has stays as it was, and only what came later is processed
     again. A restore afterwards begins with the decision, which says who gave up what, and why."""
     here = await kept_and_gone_on(stage, unique("ledger"), 2)

@@ -23,7 +23,7 @@ async def taken_over(heir, source, begin="positions"):
     return await init_with_state(heir.app, heir.settings(), heir.cluster, source.app.app_id, begin)
 
 
-async def test_a_new_app_goes_on_where_the_other_one_stands(bench):
+async def test_a_new_app_resumes_where_the_other_one_ended(bench):
     """Its state is that of the last committed batch; each record counts once, as if the id had always been this one.
     In its log that is one claim, then one increment that points to the state's snapshot and names its origin."""
     await bench.past()
@@ -63,7 +63,7 @@ async def test_a_record_whose_turn_the_other_app_has_begun_comes_first(bench, be
 
 
 @pytest.mark.parametrize(("begin", "numbers"), [("earliest", [*range(120), *range(130, 140)]), ("latest", range(120))])
-async def test_after_a_gap_it_begins_where_it_is_told(bench, begin, numbers):
+async def test_after_a_gap_it_begins_where_the_command_says(bench, begin, numbers):
     """The input was trimmed beyond the position: refused there, and the start or the end of the input is a place."""
     await bench.past()
     await bench.feed(20)
@@ -131,7 +131,7 @@ async def test_an_app_that_has_a_chain_keeps_it(bench):
     await bench.past()
     heir = heir_of(bench)
     with pytest.raises(NoSuchState, match=r"apps with increments here: .*app"):
-        await init_with_state(heir.app, heir.settings(), heir.cluster, "nobody")
+        await init_with_state(heir.app, heir.settings(), heir.cluster, "unknown")
     with pytest.raises(NoSuchState, match="cannot begin with its own state"):
         await taken_over(heir, heir)
     await init_app(heir.app, heir.settings(), heir.cluster)

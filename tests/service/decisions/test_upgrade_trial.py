@@ -8,7 +8,7 @@ async def tried(bench, app):
     return await try_upgrade(app, bench.settings(), bench.cluster, lambda _: None)
 
 
-async def test_nothing_is_written_and_the_owner_goes_on(bench):
+async def test_nothing_is_written_and_the_owner_continues(bench):
     """Beside the old version, which commits in between."""
     await bench.past()
     async with bench.live() as one:

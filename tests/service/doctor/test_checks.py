@@ -102,7 +102,7 @@ def opened(transactional_id, seconds_ago):
               ("unclean.leader.election.enable", "true", "committed records are lost"))),
         (checks.replicas, replicas(Replicas(-1, (1, 2, 3), ())), "payments-x-1", "no leader", "start these brokers"),
         (checks.replicas, replicas(Replicas(1, (1, 2, 3), (1, 3))), "payments-x-1", r"replicas \[2\]", "caught up"),
-        # State: without an owner nobody takes a trigger, with one a crash first would be too late
+        # State: without an owner no process takes a trigger, with one a crash first would be too late
         (checks.recoverable, state(StateSeen(0, None)), "partition 0", "not even the genesis", "init MODULE:APP`"),
         (checks.recoverable, state(GONE), "partition 0", "input gone", "`snapreplay run MODULE:APP`: its hint"),
         (checks.recoverable, state(UNUSABLE), "partition 0", "crc", f"run MODULE:APP`, then {TRIGGER}"),

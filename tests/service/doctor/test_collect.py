@@ -48,9 +48,9 @@ async def test_what_is_missing_is_found_and_the_rest_is_looked_at(stage, unique)
     here = await stage(apps.ledger(unique("doctor")))
     new = await examine(apps.ledger(unique("new")), here.settings())
     assert {check for check, _ in found(new)} == {"brokers", "topics"}
-    nobody = await examine(None, here.settings())
-    assert found(nobody) == DEVELOPMENT
-    assert (nobody.app_id, nobody.looked_at["states"]) == (None, 0)
+    without_app = await examine(None, here.settings())
+    assert found(without_app) == DEVELOPMENT
+    assert (without_app.app_id, without_app.looked_at["states"]) == (None, 0)
     await asyncio.to_thread(delete, here.bootstrap_servers, f"{here.app.app_id}-snapshots")
     report = await examine(here.app, here.settings())
     assert ("topics", f"{here.app.app_id}-snapshots") in found(report)

@@ -118,7 +118,7 @@ def test_a_finding_has_a_key_as_proof():
     assert told in problem(placed(librdkafka, odd))
 
 
-async def test_what_librdkafka_sends_is_told_from_what_java_sends(broker, unique):
+async def test_what_librdkafka_sends_differs_from_what_java_sends(broker, unique):
     """Real records; null and empty keys are no proof. The remedy: with another partitioner, into another topic."""
     name = unique("keys")
     topics = {each: Topic(f"{name}-{each}") for each in ("customers", "orders", "again")}

@@ -61,7 +61,7 @@ async def cluster(settings):
 
 @pytest.fixture
 def new_topic(cluster) -> Callable[..., Awaitable[str]]:
-    """`await new_topic(partitions=4, **config)` gives the name of a topic nobody else has."""
+    """`await new_topic(partitions=4, **config)` gives the name of a topic of this test alone."""
 
     async def make(partitions: int = 1, **config: str) -> str:
         name = f"t-{uuid.uuid4().hex[:10]}"

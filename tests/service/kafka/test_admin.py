@@ -55,7 +55,7 @@ async def test_brokers_that_are_too_old_are_refused_by_their_name(cluster, new_t
 
 
 async def test_a_topic_is_missing_only_if_no_broker_knows_it(cluster, new_topic, unique, monkeypatch):
-    """The one that is asked first may be behind the controllers: here it names nothing."""
+    """The broker that is asked first may be behind the controllers: here it names nothing."""
     ask = Client.ask_any
 
     async def behind(self: Client, request: AnyRequest) -> tuple[int, Any]:
@@ -125,7 +125,7 @@ async def test_a_controller_that_is_named_a_moment_later_is_waited_for(cluster, 
 
 
 async def test_without_a_controller_a_topic_is_created_later(cluster, unique, monkeypatch):
-    """While brokers start, the one that is asked may name none; a broker that is known to exist need not answer."""
+    """While brokers start, the broker that is asked may name none; a broker that is known to exist need not answer."""
     topic, update = NewTopic(unique("t"), 1), ClusterMetadata.update_metadata
 
     def without_controller(self: ClusterMetadata, answer: object) -> None:
@@ -194,7 +194,7 @@ async def test_a_member_of_another_protocol_is_foreign(settings, cluster, unique
 
 @pytest.mark.parametrize("code", [15, 16, 30], ids=["no coordinator", "moved", "forbidden"])
 async def test_an_error_about_the_newer_members_is_not_taken_for_none(cluster, unique, monkeypatch, code):
-    """The group may have members, which nobody has seen."""
+    """The group may have members that were not seen."""
     send = Client.send
 
     async def failing(client, node, request, **how):

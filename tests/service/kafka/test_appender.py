@@ -35,7 +35,7 @@ async def test_a_lost_answer_does_not_double_a_chunk(broker, cluster, new_topic)
 
 
 async def test_an_unknown_offset_abandons_the_snapshot(settings, new_topic):
-    """Stored, but nobody knows where: a manifest could never point to it."""
+    """Stored, but at an unknown offset: a manifest could never point to it."""
 
     class Duplicate(KafkaAppender):
         async def _append(self, record, partition):

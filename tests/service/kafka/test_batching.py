@@ -62,7 +62,7 @@ def expected_partition(output, state_partition):
 
 @given(st.lists(outputs, max_size=60), st.integers(0, 3))
 def test_every_output_is_in_its_partition_once_and_in_order(given_outputs, state_partition):
-    """Whatever the mixture of topics, keys and sizes, and no batch is larger than it may be."""
+    """With any mixture of topics, keys and sizes; and no batch is larger than it may be."""
     batches = Batches(SHAPES, 0)
     batches.add_outputs(given_outputs, "log", state_partition)
     expected: dict[TopicPartition, list[tuple[object, ...]]] = {}

@@ -1,4 +1,4 @@
-"""Tests that what was deleted stays away, on a broker that creates whatever is asked for."""
+"""Tests that what was deleted stays away, on a broker that creates any topic that is asked for."""
 
 import asyncio
 import gc
@@ -119,7 +119,7 @@ async def test_a_question_for_any_broker_goes_to_one_that_is_there(broker, close
         await client.close()
 
 
-async def test_a_quota_that_is_told_of_too_late_moves_no_deadline():
+async def test_a_quota_that_is_reported_too_late_moves_no_deadline():
     """The answer to a request that had waited for too long is the one of a request as any other."""
     client = Client(Shared(Settings()))
 
@@ -138,7 +138,7 @@ async def test_a_quota_that_is_told_of_too_late_moves_no_deadline():
 
 @pytest.mark.parametrize("steps", range(0, 14, 3))
 async def test_a_connection_that_is_cancelled_leaves_no_socket(steps):
-    """Wherever the cancel meets it. A socket that nobody closes is a warning, and fails the test."""
+    """Wherever the cancel meets it. A socket that is not closed is a warning, and fails the test."""
 
     async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()

@@ -41,7 +41,7 @@ def test_exactly_once_does_not_depend_on_settings():
     assert limits.wait_ms == 100
 
 
-def test_an_encrypted_key_without_a_password_is_refused_and_nobody_asked(tmp_path, monkeypatch):
+def test_an_encrypted_key_without_a_password_is_refused_without_a_prompt(tmp_path, monkeypatch):
     """OpenSSL would ask at the terminal and wait for ever: it must always be given a password."""
     given = []
 

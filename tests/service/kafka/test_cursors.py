@@ -237,7 +237,7 @@ def test_it_is_held_back_while_an_untouched_answer_waits():
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_every_record_is_taken_once_in_order_whatever_comes(seed):
+def test_every_record_is_taken_once_in_order_with_any_answers(seed):
     """Answers of any size, late, doubled, cut, damaged and refused ones, markers in between; polls of any size."""
     chance = random.Random(seed)
     parts, committed, offset = [], list[int](), 0

@@ -73,7 +73,7 @@ async def test_replicas_are_those_of_the_topics_asked_for(broker, new_topic, uni
 
 
 async def test_an_open_transaction_is_found_with_its_id_and_age(broker, new_topic, unique):
-    """Where it begins, whose it is, since when; none when it has ended, and unnamed when nobody knows it."""
+    """Where it begins, whose it is, since when; none when it has ended, and unnamed when its id is not known."""
     servers = broker.bootstrap_servers
     name = await new_topic()
     partition, foreign = TopicPartition(name, 0), unique("foreign")

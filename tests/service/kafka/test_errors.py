@@ -58,7 +58,7 @@ def test_inside_a_transaction(error, ours):
 @pytest.mark.parametrize(
     ("error", "ours"),
     [
-        (kafka.KafkaConnectionError("nobody"), Unreachable),
+        (kafka.KafkaConnectionError("no broker"), Unreachable),
         (kafka.KafkaTimeoutError(), Unreachable),
         (TimeoutError(), Unreachable),
         (AssertionError(), Unreachable),

@@ -8,7 +8,7 @@ from snapreplay.service.kafka.membership import Evictions
 
 @pytest.mark.parametrize("instance_id", ["one", ""])
 def test_another_process_of_our_name_is_noticed_once(instance_id):
-    """A member without a name is thrown out, too, but nobody can have its name."""
+    """A member without a name is thrown out, too, but no other member can have its name."""
     evictions = Evictions(Settings(instance_id=instance_id))
     noticed = [evictions.seen(f"member-{number}") for number in (0, 0, 1, 2, 3, 4)]
     assert noticed == [False, False, False, False, bool(instance_id), False]

@@ -13,8 +13,8 @@ from tests.support.kafka import hasty, until_async
 from tests.support.tampering import recreate, topic_id
 
 
-async def test_a_reader_at_another_epoch_than_the_logs_is_told_by_the_broker(cluster, new_topic, broker):
-    """Nothing is given out, and asking again at the same position without an epoch goes on."""
+async def test_a_broker_reports_that_a_reader_has_another_epoch_than_the_log(cluster, new_topic, broker):
+    """Nothing is given out, and asking again at the same position without an epoch works."""
     topic = await new_topic(1)
     source = TopicPartition(topic, 0)
     await write(cluster, topic, 3)

@@ -11,13 +11,13 @@ JOIN, HEARTBEAT = 11, 12
 
 
 async def test_a_coordinator_that_answers_no_heartbeat_is_noticed(broker, new_topic, unique):
-    """After request.timeout.ms, not after the time that a join may take: until then nobody would be told."""
+    """After request.timeout.ms, not after the time that a join may take: until then it would not be reported."""
     proxy, topic = Proxy(broker.bootstrap_servers), await new_topic(partitions=1)
     async with proxy.through():
         member = Member(broker.bootstrap_servers, unique("app"), topic, session_timeout_ms=LONG_SESSION_MS, kafka=HASTY)
         await until(lambda: member.owns)
         proxy.fault = lambda key: "mute"
-        await until(lambda: member.membership.trouble, "it is told", 10)
+        await until(lambda: member.membership.trouble, "it is reported", 10)
         proxy.fault = lambda key: "pass"
         await until(lambda: not member.membership.trouble)
         assert proxy.seen[HEARTBEAT]
@@ -34,6 +34,6 @@ async def test_a_join_may_take_longer_than_other_requests(broker, new_topic, uni
     async with proxy.through():
         member = Member(broker.bootstrap_servers, app, topic, "two", kafka=HASTY)
         await until(lambda: member.owns)
-        assert proxy.seen[JOIN] <= 2  # the first one is told its id
+        assert proxy.seen[JOIN] <= 2  # the first one gets its id
         await member.membership.leave()
         await member.task

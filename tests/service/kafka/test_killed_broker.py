@@ -39,7 +39,7 @@ def settings_for(mortal, **timeouts):
 
 
 @pytest.mark.whole
-async def test_a_read_goes_on_when_it_returns(mortal, unique):
+async def test_a_read_continues_when_it_returns(mortal, unique):
     """SIGKILL in the middle of a read: the same call ends with every record once, in order."""
     cluster, source = KafkaCluster(settings_for(mortal)), TopicPartition(unique("read"), 0)
     await cluster.create_topics([NewTopic(source.topic, 1)])

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.kafka
 
 
 async def test_the_last_fence_is_ours_until_somebody_else_fences(settings, unique):
-    """Whatever we commit, and while a transaction of ours is open; then it is another one for ever."""
+    """After any commit of ours, and while a transaction of ours is open; then it is another one for ever."""
     cluster, topic, name = KafkaCluster(settings), unique("fenced"), unique("id")
     await cluster.create_topics([NewTopic(topic, 1)])
     assert await cluster.last_fence(name) is None
@@ -41,8 +41,8 @@ async def test_the_last_fence_is_ours_until_somebody_else_fences(settings, uniqu
 
 
 @pytest.mark.whole
-async def test_our_own_transaction_that_timed_out_is_nobody_else(settings, unique):
-    """The broker raises the epoch by one and aborts; nobody has committed anything."""
+async def test_our_own_transaction_that_timed_out_is_no_other_owner(settings, unique):
+    """The broker raises the epoch by one and aborts; nothing was committed."""
     # Long enough that a busy machine comes to write in it.
     short = settings.replaced(timeouts=settings.timeouts.replaced(transaction_ms=int(scaled(3) * 1000)))
     cluster, topic, name = KafkaCluster(short), unique("timed-out"), unique("id")

@@ -35,7 +35,7 @@ async def test_brokers_that_agree_know_the_end(log):
     assert await end_offset(*log) == 3
 
 
-async def test_nobody_knows_the_end_of_what_is_not_there(log):
+async def test_a_log_that_is_not_there_has_no_known_end(log):
     """A topic, or a partition."""
     settings, partition = log
     assert await end_offset(settings, TopicPartition(partition.topic, 7)) is None
@@ -43,7 +43,7 @@ async def test_nobody_knows_the_end_of_what_is_not_there(log):
 
 
 async def test_brokers_that_do_not_answer_know_nothing(closed_port):
-    """No error: whoever asks goes on waiting."""
+    """No error: whoever asks waits longer."""
     settings = hasty(f"127.0.0.1:{closed_port}", 500)
     assert await end_offset(settings, TopicPartition("x", 0)) is None
 

@@ -54,7 +54,7 @@ async def test_who_asks_at_the_same_time_shares_the_requests(cluster, new_topic,
 
 
 async def test_where_many_logs_end_is_one_request(cluster, new_topic, unique, asked):
-    """What is committed counts. A log that is not there is absent, and holds up nobody."""
+    """What is committed counts. A log that is not there is absent, and delays no other."""
     topic = await new_topic(MANY)
     producer = await cluster.fence(unique("app"))
     await producer.commit(1, [], [LogRecord(topic, b"x")] * 3)

@@ -23,7 +23,7 @@ from tests.support.stage import session_ms, until
 
 pytestmark = pytest.mark.kafka
 LONG_SESSION_MS = 60_000
-"""Of a member whose session nobody waits for, however busy the machine is."""
+"""Of a member whose session no test waits for, however busy the machine is."""
 
 
 class Member:
@@ -100,7 +100,7 @@ async def test_two_members_share_and_a_graceful_stop_gives_back_within_a_heartbe
 
 
 async def test_the_coordinator_says_what_is_ours(cluster, group):
-    """Alone a member owns everything, and is told once. By member id: each member's own partitions and no others, and
+    """Alone a member owns everything, and hears it once. By member id: each member's own partitions and no others, and
     nothing once it is no member."""
     one = group("one")
     await until(lambda: one.owns == {0, 1, 2, 3} and one.told)
@@ -108,7 +108,7 @@ async def test_the_coordinator_says_what_is_ours(cluster, group):
     (known,) = await cluster.group_members(group.app)
     assert (known.member_id, known.instance_id) == (one.membership.member_id, "one")
     assert {source.partition for source in known.partitions} == {0, 1, 2, 3}
-    assert await cluster.group_members(group.app + "-nobody") == []
+    assert await cluster.group_members(group.app + "-unknown") == []
     two = group("two")
     await until(lambda: len(one.owns) == len(two.owns) == 2)
     for member in (one, two):
@@ -294,8 +294,8 @@ async def test_who_stood_aside_is_back_when_the_other_one_is_gone(looks_often, g
     assert one.membership.aside is None
 
 
-async def test_a_revocation_that_hangs_holds_nobody_up(group, caplog):
-    """After timeouts.revoke_ms the group goes on; the callback is not cancelled: it may be writing."""
+async def test_a_revocation_that_hangs_delays_no_other_member(group, caplog):
+    """After timeouts.revoke_ms the group continues; the callback is not cancelled: it may be writing."""
     released, finished = asyncio.Event(), asyncio.Event()
 
     async def slow(_):
@@ -314,7 +314,7 @@ async def test_a_revocation_that_hangs_holds_nobody_up(group, caplog):
 
 
 async def test_a_callback_that_fails_is_reported_and_changes_nothing(group, caplog):
-    """Membership goes on, or one bug would cost all partitions."""
+    """Membership continues, or one bug would cost all partitions."""
 
     async def broken(_):
         raise ValueError("a bug")

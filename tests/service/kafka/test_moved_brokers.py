@@ -19,7 +19,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture(scope="module")
 def addresses():
-    """Two addresses of one broker. It names to a client the one that the client has come by."""
+    """Two addresses of one broker. It names to a client the address that the client has come by."""
     before, after, controller = free_ports(3)
     public = f"PLAINTEXT://{HOST}:{before},AFTER://{HOST}:{after}"
     properties = {

@@ -11,7 +11,7 @@ gaps = st.floats(0, 100)
 
 @given(known, st.lists(st.tuples(st.booleans(), gaps), max_size=200))
 def test_it_stays_within_its_bounds(patience, transactions):
-    """Whatever the coordinator answers; and the wait is never longer than the pause, nor negative."""
+    """With any answer of the coordinator; and the wait is never longer than the pause, nor negative."""
     for refused, gap_ms in transactions:
         patience = patience.after(refused=refused, gap_ms=gap_ms)
         assert 0 <= patience.pause_ms <= PATIENCE_MS_MAX

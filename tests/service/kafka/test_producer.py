@@ -1,4 +1,4 @@
-"""Transactions on a real broker: all or nothing, nobody but the owner, never for ever."""
+"""Transactions on a real broker: all or nothing, by the owner alone, never for ever."""
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
@@ -85,7 +85,7 @@ async def test_a_fence_stops_a_zombie_that_has_sent_everything(cluster, settings
 
 
 async def test_a_transaction_that_times_out_looks_like_a_fence(cluster, settings, new_topic, unique):
-    """The broker aborts it; our commit then gets Fenced, and nobody can see its records."""
+    """The broker aborts it; our commit then gets Fenced, and no reader sees its records."""
     topic = await new_topic()
     # Our own deadline would come first by the settings that are accepted.
     settings = settings.replaced(timeouts=settings.timeouts.replaced(transaction_ms=1000))

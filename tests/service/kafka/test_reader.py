@@ -136,7 +136,7 @@ async def test_an_open_transaction_ends_the_readable_log(cluster, new_topic, uni
     assert [r.value for r in await read(reader, source, *bounds)] == [b"0"]
 
 
-async def test_out_of_range_is_told_apart(cluster, new_topic, unique):
+async def test_offsets_below_and_above_the_range_differ(cluster, new_topic, unique):
     """Below the start is trimmed, above the end is a short log or a stale leader: other reactions."""
     topic = await new_topic()
     await write(cluster, unique("app"), topic, ["c5"])
@@ -371,7 +371,7 @@ async def test_a_broker_stays_silent_until_it_has_answered_a_fetch(broker, new_t
 
 
 async def test_a_reader_closes_at_any_moment_and_leaves_nothing(broker, cluster, new_topic):
-    """Directly after start and assign aiokafka's stop raises a CancelledError: nobody gets to see it."""
+    """Directly after start and assign aiokafka's stop raises a CancelledError: no caller sees it."""
     topic = await new_topic()
     since = Since(broker.bootstrap_servers)
     for assigned in (False, True):

@@ -104,7 +104,7 @@ def test_what_was_forgotten_leaves_the_rest_as_it_was():
 
 
 @pytest.mark.parametrize(("epochs", "fell"), [([3, 3, 5], False), ([3, 2], True)])
-def test_a_leader_epoch_that_falls_is_told(epochs, fell):
+def test_a_leader_epoch_that_falls_is_reported(epochs, fell):
     """A log has them in order."""
     found = FetchedBatches(0, None)
     told = [found.add(heads_in(batch(at, 1, epoch, at))[0]) for at, epoch in enumerate(epochs)]

@@ -37,7 +37,7 @@ def here(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    """A broker that stands still for a moment is no silent one."""
+    """A broker that pauses for a moment is no silent one."""
     monkeypatch.setattr(refusals, "KNOCK_S", scaled(10))
     monkeypatch.setattr(refusals, "ALL_S", scaled(30))
 
@@ -59,8 +59,8 @@ def wrong_logins(here: Guarded):
     plain = here.as_user("wrong", mechanism="PLAIN")
     yield here.as_user("wrong"), "refuses user 'ada' by SCRAM-SHA-256: .*invalid credentials", login
     yield plain, "refuses user 'ada' by PLAIN: .*Invalid username or password", login
-    nobody = here.as_user() | {"sasl.plain.username": "bob"}
-    yield nobody, "refuses user 'bob' by SCRAM-SHA-256", login
+    unknown = here.as_user() | {"sasl.plain.username": "bob"}
+    yield unknown, "refuses user 'bob' by SCRAM-SHA-256", login
     mechanism = here.as_user(mechanism="SCRAM-SHA-512")
     said = "does not offer SASL mechanism SCRAM-SHA-512, only PLAIN, SCRAM-SHA-256|only SCRAM-SHA-256, PLAIN"
     yield mechanism, said, r"--set kafka\.sasl\.mechanism=(PLAIN|SCRAM-SHA-256)"
@@ -129,7 +129,7 @@ def known_only(given):
     return {name: value for name, value in given.items() if sasl or not name.startswith("sasl.")}
 
 
-async def test_who_is_let_in_and_who_finds_nobody_is_not_refused(here, closed_port):
+async def test_a_login_that_succeeds_or_finds_no_broker_is_not_refused(here, closed_port):
     """With each of the right credentials; with an address without a listener, and an unknown name."""
     known: tuple[dict[str, Any], ...] = (
         here.as_user(),
@@ -160,8 +160,8 @@ async def test_a_client_that_was_made_before_connects_with_the_renewed_certifica
     await shared.leave()
 
 
-async def test_a_broker_that_is_down_hides_nobody_s_refusal(here, closed_port):
-    """Of two addresses the one that answers says why."""
+async def test_a_broker_that_is_down_hides_no_refusal(here, closed_port):
+    """Of two addresses that which answers says why."""
     servers = f"127.0.0.1:{closed_port},{here.sasl}"
     error = await refusal(Settings(kafka=here.as_user("wrong") | {"bootstrap.servers": servers}))
     assert error is not None
@@ -169,7 +169,7 @@ async def test_a_broker_that_is_down_hides_nobody_s_refusal(here, closed_port):
 
 
 async def test_every_client_of_ours_says_why(here, closed_port):
-    """Admin, reader, transactional and plain producer, the doctor's; with nobody there they are Unreachable."""
+    """Admin, reader, transactional and plain producer, the doctor's; without a broker they are Unreachable."""
 
     async def ask(settings):
         async with KafkaDiagnostics(settings):
@@ -179,7 +179,7 @@ async def test_every_client_of_ours_says_why(here, closed_port):
         cluster = KafkaCluster(settings)
         yield lambda: KafkaAdmin(settings).facts()
         yield cluster.reader
-        yield lambda: cluster.fence("nobody-0")
+        yield lambda: cluster.fence("unknown-0")
         yield KafkaAppender(settings).start
         yield lambda: ask(settings)
 
@@ -192,7 +192,7 @@ async def test_every_client_of_ours_says_why(here, closed_port):
             await call()
 
 
-async def test_a_broker_that_does_not_answer_is_told():
+async def test_a_broker_that_does_not_answer_is_reported():
     """The machine of a frozen broker still accepts connections."""
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         address = "{}:{}".format(*frozen.getsockname())
@@ -202,7 +202,7 @@ async def test_a_broker_that_does_not_answer_is_told():
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-async def test_a_name_that_nobody_can_be_asked_for_is_told(protocol):
+async def test_a_name_that_no_server_resolves_is_reported(protocol):
     """An empty part, or one that is too long: no name server takes it. It may also be one that a broker advertises."""
     for host in ("broker..example", f"{'b' * 64}.example"):
         settings = Settings(kafka={"bootstrap.servers": f"{host}:9092", "security.protocol": protocol})
@@ -285,7 +285,7 @@ async def test_a_name_whose_first_address_drops_what_is_sent_leads_to_the_next(h
         assert await KafkaCluster(Settings(kafka={"bootstrap.servers": f"first:{port}"})).topic_names() is not None
 
 
-async def test_another_program_that_hangs_up_is_told_as_what_it_may_be():
+async def test_another_program_that_hangs_up_is_reported_as_what_it_may_be():
     async def hang_up(client):
         client[1].close()
 
@@ -371,7 +371,7 @@ async def test_a_certificate_that_is_being_replaced_hides_no_outage(monkeypatch)
     assert await refusals.refusal(unreached(ConnectionResetError()), Settings()) is None
 
 
-async def test_brokers_that_advertise_where_nobody_answers_are_named(here):
+async def test_brokers_that_advertise_a_dead_address_are_named(here):
     """The first connection says that all is well; the addresses to which clients go are other ones."""
     with refusing() as port, detour({here.open: port}):
         bootstrap = f"localhost:{here.open.rpartition(':')[2]}"

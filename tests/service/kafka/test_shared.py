@@ -24,7 +24,7 @@ FETCH = 1
 
 @pytest.fixture
 def alone(broker):
-    """A cluster that nobody else uses."""
+    """A cluster that no other test uses."""
     return KafkaCluster(hasty(broker.bootstrap_servers, 5000))
 
 

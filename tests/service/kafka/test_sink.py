@@ -250,7 +250,7 @@ async def test_a_leader_that_is_refused_for_a_while_gets_the_same_bytes(brokers)
 
 
 @pytest.mark.parametrize("cut", CUTS)
-async def test_an_appender_writes_once_whatever_is_cut(brokers, cut):
+async def test_an_appender_writes_once_wherever_the_connection_is_cut(brokers, cut):
     """Without a transaction; the offsets are the acknowledged ones."""
     appender = KafkaAppender(hasty(brokers.servers, 250))
     brokers.script[INIT_PRODUCER_ID] = [cut]

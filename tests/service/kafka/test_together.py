@@ -10,7 +10,7 @@ from tests.simulation.loop import VirtualLoop
 
 
 class Asked:
-    """Answers when it is told to."""
+    """Answers when `answer` is set."""
 
     def __init__(self):
         self.questions, self.may_answer = [], asyncio.Event()
@@ -43,8 +43,8 @@ async def test_who_comes_during_a_question_is_answered_by_the_next_one():
     assert await together.ask(["c"]) == {"c": "C"}
 
 
-async def test_an_error_is_everybodys_and_the_next_question_is_asked_anew():
-    """A cancelled one takes nobody else with it; without anybody who waits, a question ends."""
+async def test_an_error_is_everybodys_and_the_next_question_is_asked_again():
+    """A cancelled one takes no other one with it; without anybody who waits, a question ends."""
     asked, before = Asked(), asyncio.all_tasks()
     together = Together(asked)
     first, second = await begun(together, "a"), await begun(together, "bad")

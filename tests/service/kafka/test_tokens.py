@@ -46,7 +46,7 @@ class Provider:
 
     def __init__(self, given: Any = None, seconds: float | None = None) -> None:
         self.given = given
-        self.seconds = seconds or min(scaled(4), 12)  # longer than a process stands still
+        self.seconds = seconds or min(scaled(4), 12)  # longer than a process pauses
         self.told: list[str] = []
         self.threads: set[str] = set()
 
@@ -103,7 +103,7 @@ async def with_line_end():
 
 @pytest.mark.kafka
 @pytest.mark.whole
-async def test_a_service_goes_on_while_its_logins_end(here, unique, caplog):
+async def test_a_service_continues_while_its_logins_end(here, unique, caplog):
     """Each connection is exchanged before its login ends, so nothing breaks: no commit, no fetch, no heartbeat. The
     provider is called in a thread of its own. No token is logged at any level, or shown in the settings."""
     provider = Provider()
@@ -132,7 +132,7 @@ async def test_a_service_goes_on_while_its_logins_end(here, unique, caplog):
 @pytest.mark.kafka
 async def test_a_provider_that_is_repaired_heals_the_service(here, unique, monkeypatch):
     """What is wrong with it is named in the readiness with the cause and what to do, and nothing is FAILED. As soon as
-    it returns tokens again, the same process goes on. At a start it is named at once."""
+    it returns tokens again, the same process continues. At a start it is named at once."""
     provider = Provider()
     stage = await ByTokens(here, apps.ledger(unique("repaired")), provider).allowed()
     async with stage.running() as service:
@@ -152,7 +152,7 @@ async def test_a_provider_that_is_repaired_heals_the_service(here, unique, monke
 
 
 @pytest.mark.kafka
-async def test_a_token_that_the_broker_refuses_is_told_with_its_reason(here):
+async def test_a_token_that_the_broker_refuses_is_reported_with_its_reason(here):
     """The client itself takes it for accepted. The provider is named, the token is not."""
     provider = Provider(seconds=-60.0)
     refused = await refusal(Settings(kafka=here.by_tokens(provider)))
@@ -239,7 +239,7 @@ async def test_what_a_provider_does_wrong_is_said(given, said):
         await asked.token()
 
 
-async def test_a_provider_that_blocks_delays_nobody_else(monkeypatch):
+async def test_a_provider_that_blocks_delays_no_other_login(monkeypatch):
     """Functions that are no coroutines are called in that thread, too."""
     monkeypatch.setattr(tokens, "TOKEN_SECONDS", 0.2)
     blocked = threading.Event()

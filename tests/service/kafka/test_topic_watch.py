@@ -34,9 +34,9 @@ async def test_another_topic_of_the_same_name_has_another_id(watch, settings, un
     assert since.sockets == connections
 
 
-async def test_nobody_there_is_unreachable_and_asked_again(closed_port):
+async def test_an_absent_broker_is_unreachable_and_asked_again(closed_port):
     """The next question makes a new connection."""
     watch = KafkaTopicWatch(hasty(f"127.0.0.1:{closed_port}", 200))
     for _ in range(2):
         with pytest.raises(Unreachable):
-            await watch.ids(["nobody"])
+            await watch.ids(["unknown"])

@@ -36,7 +36,7 @@ async def test_a_proposal_is_adopted_and_restored_from(bench):
     assert (await bench.restored()).snapshot.snapshot_id == snapshot_id
 
 
-async def test_a_look_at_the_topic_finds_what_nobody_names(bench, monkeypatch):
+async def test_a_look_at_the_topic_finds_what_no_request_names(bench, monkeypatch):
     """Also what was written while there was no owner, behind any number of records that nothing points to; the newest
     is adopted, and the older one superseded."""
     monkeypatch.setattr(adopter, "LOOKED_OFFSETS_MAX", 15)

@@ -154,7 +154,7 @@ async def test_a_quiet_input_is_waited_for_as_it_is_set_and_not_named(monkeypatc
     assert told == []
 
 
-async def test_what_the_reader_has_passed_is_told() -> None:
+async def test_what_the_reader_has_passed_is_reported() -> None:
     """Where it is further on than what was processed."""
     reader = Reader(2)
     fetcher = await opened(reader)

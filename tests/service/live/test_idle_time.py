@@ -244,7 +244,7 @@ async def test_without_the_setting_time_stands(bench):
         assert len(bench.batches()) == count
 
 
-async def test_a_timer_that_fails_stops_the_partition_and_goes_on_when_repaired(bench):
+async def test_a_timer_that_fails_stops_the_partition_which_resumes_when_repaired(bench):
     """Named, after everything before it; again after a restart; once with the repaired handler."""
     app = timed_app()
     await bench.prepare(app)

@@ -95,7 +95,7 @@ async def test_the_batch_under_way_is_the_last_one(bench):
         await bench.assert_exactly_once(two)
 
 
-async def test_who_waits_for_the_state_to_catch_up_is_told_of_the_pause(bench):
+async def test_who_waits_for_the_state_to_catch_up_hears_of_the_pause(bench):
     """At once, with the way out, as time alone does not help. Where nothing is left there is nothing to tell."""
     await bench.prepare()
     async with bench.live() as one:

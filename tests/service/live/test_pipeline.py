@@ -84,7 +84,7 @@ async def test_an_input_that_ends_in_a_marker_has_no_lag(bench, ends):
 
 
 @pytest.mark.parametrize("changes", [True, False])
-async def test_a_hotfix_goes_on_at_exactly_the_failed_record(bench, changes):
+async def test_a_hotfix_resumes_at_exactly_the_failed_record(bench, changes):
     """FAILED names record and way out, again after a restart; the good prefix is committed and in a snapshot; a fixed
     handler under the same app id then continues, in either mode, exactly once."""
     await bench.prepare(apps.ledger("app", apps.refuse_poison), changelog={"enabled": changes})

@@ -233,7 +233,7 @@ async def test_only_a_replay_needs_the_registry(stage, registry, monkeypatch, mo
         assert dict(service.view(0)) == {"k0": 1 + 3 + 4, "k1": 2}
 
 
-async def test_an_output_whose_schema_nobody_registered_fails_before_the_first_record(stage, registry):
+async def test_an_output_without_a_registered_schema_fails_before_the_first_record(stage, registry):
     registry.add(TOTAL, "totals-value")
     one = await stage(totals("unregistered", registry.url))
     registry.subjects.pop("totals-value")

@@ -98,7 +98,7 @@ async def test_records_that_were_skipped_are_in_a_snapshot_too(bench):
 # ---- while processing continues ------------------------------------------------------------------
 
 
-async def test_processing_goes_on_while_a_snapshot_is_written(bench, gate, monkeypatch):
+async def test_processing_continues_while_a_snapshot_is_written(bench, gate, monkeypatch):
     """Its image is of the batch at its mark, despite later ones. What it left to do is done before the next one, in
     small steps: the next mark would do all of it at once."""
     monkeypatch.setattr(shards, "SETTLE_ENTRIES", 1)
@@ -166,7 +166,7 @@ async def test_whoever_waits_for_a_snapshot_hears_of_its_end(bench, gate):
     assert "released" in detail
 
 
-async def test_a_snapshot_that_fails_is_told_and_taken_later(bench, gate):
+async def test_a_snapshot_that_fails_is_reported_and_taken_later(bench, gate):
     """Processing continues; the policy tries again by itself after a pause."""
     await bench.prepare(snapshot={"every_records": 11})
     async with bench.live() as one:
@@ -452,7 +452,7 @@ async def test_a_snapshot_that_waits_is_taken_back(bench, gate):
         assert gate.asked == 2
 
 
-async def test_a_snapshot_that_was_cancelled_in_the_last_moment_is_of_nobody(bench, gate):
+async def test_a_snapshot_that_was_cancelled_in_the_last_moment_has_no_pointer(bench, gate):
     """It is being marked when the operation is cancelled: it is written without a message."""
     await bench.prepare()
     async with bench.live(records=10) as one:

@@ -16,7 +16,7 @@ from snapreplay.snapshots.format.records import Paused
 from snapreplay.state.digest import Digest
 from tests.simulation.cluster import SimCluster
 from tests.simulation.reader import SimReader
-from tests.support.accepting import goes_on_by_a_witness, overtaken
+from tests.support.accepting import continues_by_a_witness, overtaken
 from tests.support.stage import until
 from tests.support.tampering import flip, with_fields
 
@@ -80,7 +80,7 @@ async def test_a_drill_comes_to_the_committed_state_and_leaves_no_trace(bench, c
         await bench.assert_exactly_once(one)
 
 
-async def test_a_state_that_differs_is_told_and_the_partition_goes_on(bench, caplog):
+async def test_a_state_that_differs_is_reported_and_the_partition_continues(bench, caplog):
     """The log says another digest than the state has: an ERROR, and a snapshot of the state that is processed with."""
     async with bench.live(records=30) as one:
         bench.tamper(bench.increments, RecordKind.INCREMENT, with_fields(digest=Digest(20, 1, 2)))
@@ -98,7 +98,7 @@ async def test_a_state_that_differs_is_told_and_the_partition_goes_on(bench, cap
     ("part", "kind", "why"),
     [("snapshots", RecordKind.CHUNK, "snapshot {}: "), ("increments", RecordKind.CHANGES, "cannot advance by changes")],
 )
-async def test_damage_that_a_recovery_would_get_around_is_told(bench, part, kind, why):
+async def test_damage_that_a_recovery_would_get_around_is_reported(bench, part, kind, why):
     """An older snapshot or the other mode would lead to the same state. That is no reason to wait for the crash."""
     async with bench.live(records=30) as one:
         newest = await one.snapshot()
@@ -198,17 +198,17 @@ async def test_a_drill_that_its_owner_has_overtaken_proves_nothing(bench, gate, 
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
-async def goes_on_by_a_manifest(bench, one):
+async def continues_by_a_manifest(bench, one):
     await one.feed(10)
     await one.snapshot()
 
 
-@pytest.mark.parametrize("goes_on", [goes_on_by_a_manifest, goes_on_by_a_witness])
+@pytest.mark.parametrize("continues", [continues_by_a_manifest, continues_by_a_witness])
 @pytest.mark.parametrize("times", [2, EXAMINATIONS_MAX])
-async def test_an_owner_that_goes_on_has_not_lost_the_end_of_its_log(bench, monkeypatch, caplog, goes_on, times):
+async def test_an_owner_that_continues_has_not_lost_the_end_of_its_log(bench, monkeypatch, caplog, continues, times):
     """What it commits after the drill has asked for the end is no damage. The drill looks again, but not for ever."""
     async with bench.live(records=10) as one:
-        left = overtaken(monkeypatch, times, lambda: goes_on(bench, one))
+        left = overtaken(monkeypatch, times, lambda: continues(bench, one))
         state, _, said = await answer(asked(one))
         assert not left
         assert one.status.drill.state == ("succeeded" if times == 2 else "given_up"), said
@@ -241,7 +241,7 @@ async def test_a_commit_may_be_read_a_moment_after_its_answer(bench, monkeypatch
         left.clear()  # an owner that ends looks, too, and would keep a state that the log does not seem to have
 
 
-async def test_a_copy_that_is_given_up_is_freed_in_steps_and_delays_nobody(bench, monkeypatch):
+async def test_a_copy_that_is_given_up_is_freed_in_steps_without_delays(bench, monkeypatch):
     """A million entries at once take a tenth of a second of all partitions. The partition is handed over before."""
     freed, stores, restored, real = asyncio.Event(), [], asyncio.Event(), Examiner.examine_beside_owner
 

@@ -19,7 +19,7 @@ from tests.support.stage import until
 
 
 @pytest.mark.parametrize("recoverable", [False, True])
-async def test_it_is_told_while_a_broker_that_does_not_answer_is_asked(bench, monkeypatch, recoverable):
+async def test_it_is_reported_while_a_broker_that_does_not_answer_is_asked(bench, monkeypatch, recoverable):
     """The alert begins again with each gap, and the question may wait for minutes."""
     one = await bench.live_owner()
     asked = asyncio.Event()
@@ -36,7 +36,7 @@ async def test_it_is_told_while_a_broker_that_does_not_answer_is_asked(bench, mo
     assert one.status.recoverable is (None if recoverable else False)
 
 
-async def test_it_is_not_told_any_more_when_the_state_of_another_owner_is_loaded(bench, monkeypatch):
+async def test_it_is_not_reported_any_more_when_the_state_of_another_owner_is_loaded(bench, monkeypatch):
     """That may take long, and the process may be stopped meanwhile."""
     pause = {"retry_backoff_ms": 20_000, "retry_backoff_max_ms": 20_000}
     one = await bench.live_owner(restore=pause)
@@ -113,7 +113,7 @@ async def killed(bench, one):
     ],
     ids=["compacted", "deleted", "cut"],
 )
-async def test_a_state_whose_log_is_lost_while_it_is_failed_is_told_and_written_aside(bench, empty, kind, cause):
+async def test_a_state_whose_log_is_lost_while_it_is_failed_is_reported_and_written_aside(bench, empty, kind, cause):
     """A setting of the topic, or a broker, takes the last copy while nothing can be committed. Then even a kill loses
     nothing: the next start names the cause, and its hint leads to that state."""
     one = await refused(bench)
@@ -136,7 +136,7 @@ async def test_a_state_whose_log_is_lost_while_it_is_failed_is_told_and_written_
         await bench.assert_exactly_once(three)
 
 
-async def goes_on_as_the_hint_says(bench):
+async def resumes_as_the_hint_says(bench):
     """The next start is FAILED; its hint leads to the state that was written aside."""
     status = await bench.failure()
     await accepted(bench, status.error.hint)
@@ -153,7 +153,7 @@ def refusing(monkeypatch):
     monkeypatch.setattr(RecoveryDriver, "_claim", refused_by_broker)
 
 
-async def test_it_is_told_while_claims_are_refused(bench, monkeypatch):
+async def test_it_is_reported_while_claims_are_refused(bench, monkeypatch):
     """The partition is not FAILED before the settings are looked at, up to half a minute later."""
     one = await bench.owner()
     await one.feed(10)
@@ -180,7 +180,7 @@ async def test_a_batch_that_was_refused_is_not_written_aside(bench, monkeypatch)
     await until(lambda: one.status.snapshot is not None and one.status.snapshot.state == "written", "written", 30.0)
     await killed(bench, one)
     monkeypatch.undo()
-    await goes_on_as_the_hint_says(bench)
+    await resumes_as_the_hint_says(bench)
 
 
 async def test_a_stop_that_can_commit_nothing_writes_the_state_aside(bench, monkeypatch):
@@ -193,7 +193,7 @@ async def test_a_stop_that_can_commit_nothing_writes_the_state_aside(bench, monk
     await killed(bench, one)
     assert one.status.snapshot.snapshot_id in one.runner.unsaved.message
     monkeypatch.undo()
-    await goes_on_as_the_hint_says(bench)
+    await resumes_as_the_hint_says(bench)
 
 
 def failing_writes(monkeypatch):

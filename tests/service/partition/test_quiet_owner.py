@@ -76,11 +76,11 @@ async def test_what_a_quiet_owner_shows_is_as_old_as_the_last_look(bench, monkey
     async with quiet(bench) as one:
         assert one.runner.readable.age_seconds <= 1.0
 
-        async def nobody(*_):
+        async def unanswered(*_):
             return {}
 
         with monkeypatch.context() as patch:
-            patch.setattr(SimReader, "end_offsets", nobody)
+            patch.setattr(SimReader, "end_offsets", unanswered)
             patch.setattr(SimReader, "bounds", unreachable)
             await asyncio.sleep(60.0)
             assert one.runner.readable.age_seconds >= 60.0
@@ -89,7 +89,7 @@ async def test_what_a_quiet_owner_shows_is_as_old_as_the_last_look(bench, monkey
         assert one.runner.readable.age_seconds <= 1.0
 
 
-@pytest.mark.parametrize("error", [None, Unreachable("nobody answers"), ZeroDivisionError()], ids=repr)
+@pytest.mark.parametrize("error", [None, Unreachable("no broker answers"), ZeroDivisionError()], ids=repr)
 async def test_a_doubt_that_comes_during_a_look_ends(bench, monkeypatch, error):
     """However the look ends, the doubt ends with it. Otherwise the partition would never be ready again."""
     read, begun, answered = ownership_watch.OwnershipWatch._why_lost, asyncio.Event(), asyncio.Event()
@@ -114,7 +114,7 @@ async def test_a_doubt_that_comes_during_a_look_ends(bench, monkeypatch, error):
 
 
 @pytest.mark.parametrize("what", ["nothing", "own commits", "aborted", "foreign", "a stale leader"])
-async def test_what_is_no_newer_owner_alarms_nobody(bench, monkeypatch, questions, what):
+async def test_what_is_no_newer_owner_raises_no_alarm(bench, monkeypatch, questions, what):
     """It stays LIVE without a doubt, and asks the log once for each thing that it has not written itself."""
     async with quiet(bench) as one:
         before, phases, doubts = list(questions), len(one.phases), set()
@@ -258,7 +258,7 @@ async def test_a_doubt_ends_although_brokers_did_not_answer_when_asked_again(ben
             "stale" if not said else "silent" if one.status.ownership_doubt and "silent" not in said else "true"
         )
         if said[-1] == "silent":
-            raise Unreachable("nobody answers")
+            raise Unreachable("no broker answers")
         return "it ends before" if said[-1] == "stale" else await increments.why_gone(*asked)
 
     monkeypatch.setattr(ownership_watch, "why_gone", answering)

@@ -155,7 +155,7 @@ async def test_a_younger_process_of_the_same_name_ends_it(bench):
     assert len((await one.here.read(one.context.app.outputs[0].name))[0]) == 10
 
 
-async def test_who_steps_down_stops_also_where_nobody_claimed(bench):
+async def test_who_steps_down_stops_also_without_another_claim(bench):
     """All partitions at once, live or not yet begun; an assignment from before does not wake them."""
     one = await bench.owner()
     one.runner.on_reassigned()
@@ -198,7 +198,7 @@ async def test_a_refused_partition_stays_failed(bench, reached, monkeypatch):
     assert len(one.phases) == count
 
 
-async def test_a_retry_goes_on_at_exactly_the_failed_record(bench):
+async def test_a_retry_resumes_at_exactly_the_failed_record(bench):
     """FAILED again while the cause lasts, then LIVE with the state that was in memory: nothing lost, nothing twice."""
     broken, heard = [True], list[Any]()
 
@@ -423,7 +423,7 @@ async def test_a_stop_comes_first():
 
 
 async def test_an_answer_is_given_once():
-    """And none to nobody."""
+    """And none without an owner."""
     retry, heard = RetryRequest(), list[Any]()
     retry.answer(OperationState.SUCCEEDED)
     retry.ask(StopError("still broken"), ends(heard))
@@ -473,7 +473,7 @@ def seconds():
 
 @virtual
 async def test_only_the_coordinators_word_ends_the_wait():
-    """Another's, a rebalance (nobody's) and no answer are all no; pauses grow from one question to the next."""
+    """Another's, a rebalance (no owner) and no answer are all no; pauses grow from one question to the next."""
     group = Coordinator(False, Unreachable("no coordinator"), False, True)
     await stands_back(group).until_given(1, asyncio.Event())
     assert group.asked == 4

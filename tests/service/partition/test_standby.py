@@ -33,7 +33,7 @@ from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.log.batches import apply_changes
 from snapreplay.snapshots.log.by_replay import Input
 from tests.support import apps
-from tests.support.accepting import goes_on_by_a_witness, overtaken
+from tests.support.accepting import continues_by_a_witness, overtaken
 from tests.support.in_memory import virtual
 from tests.support.owner import unreachable
 from tests.support.stage import until
@@ -89,7 +89,7 @@ async def taken_over(bench, copied):
     return two
 
 
-async def test_it_follows_every_batch_and_another_owner_goes_on_from_it(bench):
+async def test_it_follows_every_batch_and_another_owner_continues_from_it(bench):
     """Nothing is loaded, the last batches are applied, and the digest is the recorded one."""
     one, copied = await followed(bench)
     await one.feed(10)
@@ -105,10 +105,12 @@ async def test_it_follows_every_batch_and_another_owner_goes_on_from_it(bench):
     await bench.assert_exactly_once(two)
 
 
-async def test_an_owner_that_goes_on_while_a_copy_is_begun_has_not_lost_the_end_of_its_log(bench, monkeypatch, caplog):
+async def test_an_owner_that_continues_while_a_copy_is_begun_has_not_lost_the_end_of_its_log(
+    bench, monkeypatch, caplog
+):
     """Its witness names a batch that was committed after the end of the log was asked for. It is looked at again."""
     one = await bench.live_owner(records=10)
-    left = overtaken(monkeypatch, 1, partial(goes_on_by_a_witness, bench, one))
+    left = overtaken(monkeypatch, 1, partial(continues_by_a_witness, bench, one))
     copied = Copied(bench, await bench.context("two"))
     await until(lambda: copied.status.batch == one.status.batch and not left, "a warm copy")
     assert {each.state for each in copied.told} == {"warm"}
@@ -204,7 +206,7 @@ async def test_a_copy_between_two_batches_is_handed_over_at_once(bench, monkeypa
     await bench.assert_exactly_once(two)
 
 
-async def test_whatever_is_wrong_it_says_why_and_starts_over(bench, monkeypatch):
+async def test_after_any_error_it_says_why_and_starts_over(bench, monkeypatch):
     """It is no owner: nothing is FAILED."""
     one = await bench.live_owner(records=10)
     follow, refused = Examiner.follow, list[Any]()
@@ -263,7 +265,7 @@ async def test_a_copy_on_a_lost_branch_is_not_warm_again_when_the_log_has_grown(
     assert (await copied.warm(batch)).error is None
 
 
-async def test_a_copy_that_could_not_look_sees_its_increment_again_before_it_goes_on(bench, monkeypatch):
+async def test_a_copy_that_could_not_look_sees_its_increment_again_before_it_continues(bench, monkeypatch):
     """While no broker answered, the log was cut and another batch of the same number took its place."""
     await bench.prepare()
     one, copied = await followed(bench)
@@ -402,7 +404,7 @@ async def digest_of(store):
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_it_replays_every_batch_and_another_owner_goes_on_from_it(bench, way):
+async def test_it_replays_every_batch_and_another_owner_continues_from_it(bench, way):
     """Nothing is loaded, and each record has one output: those of the copy are dropped."""
     one, copied = await replayed(bench, way)
     await one.feed(10)
@@ -505,11 +507,11 @@ async def test_what_an_owner_left_is_not_warm_while_the_snapshot_is_loaded_in_it
     _, copied = await followed(bench)
     ((store, copy),) = await copied.handed_over()
     forged = msgspec.structs.replace(copy.last.increment, written_at_ms=1)
-    load, begun, goes_on = RecoveryExecutor.load, asyncio.Event(), asyncio.Event()
+    load, begun, lets_go = RecoveryExecutor.load, asyncio.Event(), asyncio.Event()
 
     async def slow(self, effect):
         begun.set()
-        await goes_on.wait()
+        await lets_go.wait()
         return await load(self, effect)
 
     monkeypatch.setattr(RecoveryExecutor, "load", slow)
@@ -517,7 +519,7 @@ async def test_what_an_owner_left_is_not_warm_while_the_snapshot_is_loaded_in_it
     again = Copied(bench, await bench.context("two"), (store, left))
     await begun.wait()
     assert not again.standby.is_warm
-    goes_on.set()
+    lets_go.set()
     await again.warm(copy.last.increment.batch)
     assert again.standby.is_warm
 
@@ -628,11 +630,11 @@ async def test_a_copy_that_cannot_be_loaded_holds_up_no_other(held):
 @virtual
 async def test_a_copy_that_is_still_loaded_is_waited_for(held):
     """Else each of them would cost a rebalance."""
-    goes_on = asyncio.Event()
-    asked, standbys = await held(goes_on.wait)
+    lets_go = asyncio.Event()
+    asked, standbys = await held(lets_go.wait)
     await asyncio.sleep(30)  # of virtual time
     assert not asked
-    goes_on.set()
+    lets_go.set()
     await until(lambda: asked, "a new assignment is asked for")
     assert asked == [{0, 1}]
     await standbys.end()

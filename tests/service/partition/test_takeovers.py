@@ -113,7 +113,7 @@ async def exactly_once(bench, side):
     assert reference.as_plain(side.supervisor.runners[0].store.committed_view()) == states[0]
 
 
-async def test_the_first_successor_goes_on_and_tells_the_group_of_its_claim(bench):
+async def test_the_first_successor_takes_over_and_tells_the_group_of_its_claim(bench):
     """Nothing is loaded. The group hears of it once the log has the claim, so that the later owner counts there."""
     before = counts()
     async with two(bench) as (one, other):
@@ -158,7 +158,7 @@ async def test_nothing_is_taken_over_by_who_is_not_to(bench, why):
 
 
 async def test_a_living_owner_is_fenced_and_does_not_fence_back(bench):
-    """Every record counts once. While the group rebalances, the coordinator gives the partition to nobody."""
+    """Every record counts once. While the group rebalances, the coordinator gives the partition to no member."""
     before = counts()
     async with two(bench) as (one, other):
         one.gives = set()
@@ -264,7 +264,7 @@ async def test_the_only_copy_of_a_lost_batch_is_not_given_up_for_an_assignment(b
         assert "is lost when this process ends" not in caplog.text
 
 
-async def test_who_stops_the_only_copy_of_a_lost_batch_is_told(bench, caplog):
+async def test_stopping_the_only_copy_of_a_lost_batch_is_reported(bench, caplog):
     """A stop cannot write it: this process is not the owner."""
     async with ahead(bench) as (_, _, batch):
         pass

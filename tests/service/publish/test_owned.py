@@ -72,7 +72,7 @@ async def test_another_record_at_our_offset_is_another_log(bench):
 
 
 async def test_a_claim_behind_an_open_transaction_is_hidden(bench):
-    """Last stable offset and high watermark are told apart, after the grace time."""
+    """Last stable offset and high watermark are distinguished, after the grace time."""
     one, open_at = await claimant(bench), 0
     epoch = bench.open_transaction("foreign", bench.increments, b"open")
     offset, at = await one.claims("mine")
@@ -106,7 +106,7 @@ async def test_an_answer_from_before_a_standstill_hides_no_claim(bench):
 
 
 @virtual
-async def test_an_owner_fences_once_more_only_if_nobody_is_known():
+async def test_an_owner_fences_once_more_only_if_no_owner_is_known():
     """After an `init` one fence is enough. Once the coordinator has forgotten the last one, it takes two."""
     here = await InMemory().prepare()
     context = await here.context()

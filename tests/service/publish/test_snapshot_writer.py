@@ -89,7 +89,7 @@ async def test_an_image_that_is_not_the_batchs_state_is_never_pointed_to(bench):
     with pytest.raises(ImageDiffers, match="batch 7 adds up to"):
         await snapshot_writer.write(context, marked, Reporter(board, 0))
     assert newest(board).state == "failed"
-    assert bench.log(bench.snapshots).end == 1, "the chunk, which nobody will read"
+    assert bench.log(bench.snapshots).end == 1, "the chunk, which will have no reader"
 
 
 async def test_an_acknowledgement_without_an_offset_abandons_it(bench, monkeypatch):

@@ -1,4 +1,4 @@
-"""Ids of findings: the same for the same, another one for whatever an operator has not seen."""
+"""Ids of findings: the same for the same, another one for all that an operator has not seen."""
 
 import ast
 import asyncio

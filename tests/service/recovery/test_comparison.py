@@ -53,7 +53,7 @@ async def test_the_same_outputs_by_the_same_code_are_believed() -> None:
 
 @pytest.mark.parametrize("sent", [LESS, {}, SENT | {"balances": 12}, SENT | {"more": 1}])
 async def test_other_outputs_by_the_same_code_are_not(sent: dict[str, int]) -> None:
-    """Whatever the digest says: batch, topic and both hashes."""
+    """With any digest: batch, topic and both hashes."""
     with pytest.raises(OutputsDiffer, match=r"batch 1 \(increment at offset 10\)") as raised:
         await compared(SAME, [(step(1), sent)])
     topic = "more" if "more" in sent else "balances"
@@ -76,7 +76,7 @@ NOT_BELIEVED: list[Any] = [
 
 @pytest.mark.parametrize(("version", "batches", "error", "told"), NOT_BELIEVED)
 async def test_the_first_batch_that_is_not_believed_is_named(version: str, batches: Any, error: Any, told: str) -> None:
-    """Changed code is told as such, with both versions; by the same code it stays a mismatch."""
+    """Changed code is reported as such, with both versions; by the same code it stays a mismatch."""
     with pytest.raises(error, match=told) as raised:
         await compared(version, batches)
     if told is OUTPUTS:

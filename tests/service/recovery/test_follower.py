@@ -107,7 +107,7 @@ async def test_a_replay_that_raises_names_the_code_or_the_record(bench, is_chang
     assert is_changed or "replaying batch 7" in error.message
 
 
-async def test_replay_with_other_code_of_the_same_result_goes_on(bench):
+async def test_replay_with_other_code_of_the_same_result_continues(bench):
     """A refactoring is proven by its digest, not refused by its version."""
     await bench.past()
     refactored = apps.ledger(bench.app.app_id, apps.take_poison, version="2")

@@ -151,7 +151,7 @@ def removed(log):
 
 @pytest.mark.parametrize("clean", [rewritten, removed])
 @pytest.mark.parametrize("behind_marker", [True, False], ids=["marker", "record"])
-async def test_an_input_that_was_compacted_for_a_while_goes_on(bench, caplog, clean, behind_marker):
+async def test_an_input_that_was_compacted_for_a_while_is_read_on(bench, caplog, clean, behind_marker):
     """The topic's cleanup.policy is `delete` by now: what the batch holds says that it was cleaned, not cut. Nothing is
     refused, and nothing is taken for a copy of itself."""
     await bench.past()

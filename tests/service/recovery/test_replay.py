@@ -78,7 +78,7 @@ async def test_an_input_with_other_records_than_then_is_noticed(bench, then, tol
     assert "`--set restore.mode=changes`" in error.hint
 
 
-async def test_outputs_that_the_log_accepted_are_replayed_whatever_their_topic_takes_today(bench):
+async def test_outputs_that_the_log_accepted_are_replayed_if_their_topic_takes_less_today(bench):
     """A lowered max.message.bytes stops no replay: the outputs are compared and dropped, not sent. It still stops what
     is sent again, by name."""
     await bench.prepare(apps.ledger("ledger", apps.grow))

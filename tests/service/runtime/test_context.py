@@ -18,7 +18,7 @@ def test_a_process_is_itself_only_until_it_ends():
     assert (first.host, first.pid) == (socket.gethostname(), os.getpid())
 
 
-def test_a_name_that_nobody_set_is_that_of_one_process():
+def test_a_name_that_was_not_set_is_that_of_one_process():
     """Two of them on one host are two; which host it is, everybody can read."""
     first, second = Identity.of_this_process(""), Identity.of_this_process("")
     assert first.instance_id != second.instance_id

@@ -49,7 +49,7 @@ async def test_it_is_silent_until_all_have_heard_of_it(clock):
     assert pulse.silent_seconds == 0.0
 
 
-def test_a_loop_that_does_not_beat_never_stands_still():
+def test_a_loop_that_does_not_beat_never_pauses():
     """A command that only looks, or a test, has no pulse."""
     now, heard = [1000.0], list[float]()
     pulse = Pulse(lambda: now[0])

@@ -81,7 +81,7 @@ def test_a_failed_snapshot_says_why(exporter):
 
 
 def test_a_context_that_is_not_of_w3c_is_no_link(exporter):
-    """It was carried as it is; a trace that does not exist is linked by nobody."""
+    """It was carried as it is; a trace that does not exist has no link."""
     Spans("ledger", 0).batch(7, 1, 0.5, [(("traceparent", b"\xff"),), ((CONTEXT[0]),), ((CONTEXT[0]),)])
     (span,) = exporter.get_finished_spans()
     assert [f"{link.context.trace_id:032x}" for link in span.links] == [TRACE]

@@ -53,7 +53,7 @@ async def test_a_wait_says_whether_the_event_came():
     assert await within(60, event)
 
 
-async def test_errors_and_results_of_what_nobody_wants_are_dropped():
+async def test_errors_and_results_without_a_reader_are_dropped():
     """None is reported as never retrieved."""
 
     async def fails():
@@ -69,7 +69,7 @@ async def test_errors_and_results_of_what_nobody_wants_are_dropped():
         assert task.done()
 
 
-async def test_work_goes_on_unless_interrupted():
+async def test_work_continues_unless_interrupted():
     """Interrupted it is over; its own result and its own error are the caller's."""
     assert await unless(asyncio.Event(), asyncio.sleep(0, "done")) == "done"
     interrupted, steps = asyncio.Event(), []
@@ -90,7 +90,7 @@ async def test_work_goes_on_unless_interrupted():
         await unless(asyncio.Event(), fails())
 
 
-async def test_a_defect_of_what_nobody_waits_for_is_said_and_an_end_is_not(caplog):
+async def test_a_defect_of_a_background_task_is_logged_and_its_end_is_not(caplog):
     """With its traceback; also of another thread's loop."""
 
     async def work(error):

@@ -233,7 +233,7 @@ async def test_a_leader_may_be_stale(bench, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [NotAuthorized("no"), Unreachable("no"), StopError("no"), TimeoutError()])
-async def test_without_an_answer_a_recovery_goes_on_and_says_so(bench, monkeypatch, caplog, error):
+async def test_without_an_answer_a_recovery_continues_and_says_so(bench, monkeypatch, caplog, error):
     """The witness is one more proof; what else is proven counts without it."""
     await bench.past()
 

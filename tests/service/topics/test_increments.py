@@ -127,7 +127,7 @@ async def owner(bench, owner_epoch, **known) -> Any:
 
 
 async def test_the_newest_claim_is_the_owner(bench, claimed):
-    """Also when the log before it was trimmed. Nobody's: our transaction may only have timed out."""
+    """Also when the log before it was trimmed. Without an owner: our transaction may only have timed out."""
     await bench.past()
     mine = await claimed()
     assert await owner(bench, mine) is None
@@ -183,15 +183,15 @@ async def test_a_leader_that_does_not_know_what_was_committed_is_not_believed(
     assert len(met) == 3
 
 
-async def test_what_nobody_knows_any_more_is_gone(bench, claimed):
+async def test_what_no_broker_knows_any_more_is_gone(bench, claimed):
     """Then the log was cut, and there is no newer owner."""
     await bench.past()
     mine = await claimed()
     assert await owner(bench, mine, known_offset=mine + 1000) is None
 
 
-async def test_when_nobody_knows_our_own_claim_the_log_could_not_be_asked(bench, claimed, monkeypatch):
-    """No answer is not "nobody"; both offsets are named."""
+async def test_when_no_broker_knows_our_own_claim_the_log_could_not_be_asked(bench, claimed, monkeypatch):
+    """No answer is not "no owner"; both offsets are named."""
     await bench.past()
     mine = await claimed()
     stale_leaders(monkeypatch, 1_000_000, mine)

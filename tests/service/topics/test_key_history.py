@@ -59,7 +59,7 @@ async def test_each_change_is_there_newest_first_with_its_batch_and_records(benc
         assert (found.from_batch, found.is_whole, found.batches_without_changes) == (0, True, 0)
 
 
-async def test_a_limit_ends_it_and_before_goes_on_from_there(bench):
+async def test_a_limit_ends_it_and_before_continues_from_there(bench):
     """Page by page each change comes once, the last page says that it is whole."""
     await bench.prepare(apps.told("app"))
     async with bench.live() as one:

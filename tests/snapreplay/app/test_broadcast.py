@@ -64,7 +64,7 @@ def test_a_harness_feeds_the_first_partition_of_the_table():
     assert not [line for line in report.left_out if "never ran" in line]
 
 
-def test_a_place_in_kafka_is_told_from_the_name():
+def test_a_place_in_kafka_is_recognised_by_its_name():
     assert place_of_input("rates/12", 1) == ("rates", 12)
     assert place_of_input("rates", 1) == ("rates", 1)
 

@@ -176,7 +176,7 @@ def escaping(error, where):
 
 @pytest.mark.parametrize("where", ["handler", "decode", "encode", "timer"])
 @pytest.mark.parametrize("error", ESCAPING)
-def test_whatever_is_raised_is_the_answer_to_a_record(error, where, handled_interrupts):
+def test_any_error_is_the_answer_to_a_record(error, where, handled_interrupts):
     """Also what is no `Exception`: it names the record or the timer, and the policy decides."""
     record = record_raw(Topic("payments"), b"", b"", timestamp_ms=1)
     failing, lenient = (Harness(escaping(error, where), policy=policy) for policy in ErrorPolicy)

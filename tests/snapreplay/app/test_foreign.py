@@ -86,7 +86,7 @@ def test_a_key_of_another_format_is_no_text(data, what, declare):
 
 
 @given(st.binary(max_size=40), st.sampled_from(["json(Any)", "nullable(utf8)", "msgpack(Any)", "i64", "i32", "mine"]))
-def test_whatever_the_bytes_are_the_answer_is_a_sentence_or_none(data, codec):
+def test_for_any_bytes_the_answer_is_a_sentence_or_none(data, codec):
     found = seen_in("value", codec, data)
     assert found is None or (found.what and found.hint)
     assert codec != "mine" or found is None

@@ -100,9 +100,9 @@ def test_reading_the_state_changes_nothing():
     """A test may look at a missing key: the default it made is forgotten."""
     harness = Harness(make(add))
     before = harness.digest
-    assert harness.state["nobody"] == {"n": 0}
+    assert harness.state["unknown"] == {"n": 0}
     harness.feed(payments, key="ada", value=0)
-    assert "nobody" not in dict(harness.state)
+    assert "unknown" not in dict(harness.state)
     assert harness.digest.count == 1
     assert before.count == 0
 

@@ -109,7 +109,7 @@ def test_a_record_meets_the_value_that_its_table_has(how, given):
 @pytest.mark.parametrize("how", HOW)
 @settings(max_examples=50)
 @given(changes)
-def test_each_change_of_a_joined_row_is_told(how, given):
+def test_each_change_of_a_joined_row_is_reported(how, given):
     """Also that it is gone: then a side is None. What changes nothing is not."""
     harness = Harness(rows(how))
     tables: tuple[dict[str, str], dict[str, str]] = ({}, {})

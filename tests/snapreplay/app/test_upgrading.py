@@ -259,7 +259,7 @@ def test_an_entry_that_moves_onto_one_of_another_store_is_refused_whichever_come
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
-def test_timers_follow_the_first_entry_whatever_others_become(first):
+def test_timers_follow_the_first_entry_whichever_others_become(first):
     """Also if another key of the same block becomes entries of both stores the other way round."""
     other = "b" if first == "a" else "a"
 
@@ -295,7 +295,7 @@ class Raising(msgspec.Struct):
         raise RuntimeError("not today")
 
 
-def test_whatever_is_raised_names_the_entry():
+def test_any_error_names_the_entry():
     """By the old type, or by a key that cannot be one."""
     new = app(lambda: MapState(str, V2), 2)
     new.upgrade(1, Raising)(lambda key, old: (key, V2(0)))

@@ -89,7 +89,7 @@ def test_every_record_counts_in_each_window_that_is_open(given, one, other, grac
 @settings(max_examples=50)
 @given(events, st.integers(1, 20), st.integers(1, 9))
 @example([("a", 0), ("a", 20), ("a", 10)], 15, 1)
-def test_sessions_are_what_lies_within_the_gap_whatever_the_order(given, gap_ms, batches):
+def test_sessions_are_what_lies_within_the_gap_in_any_order(given, gap_ms, batches):
     """With a grace for which nothing is late: the sorted times, cut where nothing came for the gap."""
     expected = []
     for key in "ab":

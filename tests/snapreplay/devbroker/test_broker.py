@@ -140,7 +140,7 @@ def test_it_does_not_outlive_its_killed_owner(temporary: Path) -> None:
 
 async def test_a_cancelled_start_ends_the_broker(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left running when the task that wanted the broker is cancelled."""
-    monkeypatch.setattr(node, "says_started", lambda *_: False)  # it takes longer than this process may stand still
+    monkeypatch.setattr(node, "says_started", lambda *_: False)  # it takes longer than this process may pause
     starting = asyncio.create_task(LocalBroker().__aenter__())
     await asyncio.to_thread(eventually, lambda: running_in(temporary), "it is starting")
     starting.cancel()

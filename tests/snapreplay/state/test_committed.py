@@ -66,7 +66,7 @@ def test_pages_are_the_committed_entries(
     assert not ordered or [key for key, _ in found] == sorted(before)
 
 
-def test_a_page_goes_on_behind_a_key_that_is_gone() -> None:
+def test_a_page_continues_behind_a_key_that_is_gone() -> None:
     """What is there all the time comes once, in both kinds of maps."""
     for ordered in (False, True):
         state = MapState(int, int, ordered=ordered)

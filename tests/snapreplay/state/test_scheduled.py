@@ -231,7 +231,7 @@ ACCESS = {
 @example([("write", "a", 1), 5, ("setdefault", "a", 0), 5, ("looking", None, 1), "stage"], "read", {})
 @settings(max_examples=100)
 def test_an_entry_is_due_a_ttl_after_its_last_touch(acts, refresh, unstamped):
-    """Values, stamps, agenda and index agree with a model, whatever happens to entries and batches, and however they
+    """Values, stamps, agenda and index agree with a model, in any course of entries and batches, and however they
     are read."""
     model = Model(unstamped, keeps_read=refresh == "read")
     state = ordered(refresh)

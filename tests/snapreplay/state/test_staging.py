@@ -68,7 +68,7 @@ class Broken(msgspec.Struct):
             raise KeyError(self.n)
 
 
-def test_whatever_the_own_code_of_a_type_raises_is_an_error_of_the_value() -> None:
+def test_any_error_of_the_own_code_of_a_type_is_an_error_of_the_value() -> None:
     """msgspec passes on what is no ValueError or TypeError."""
     bad = Broken()
     bad.n = -1

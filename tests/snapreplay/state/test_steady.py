@@ -57,7 +57,7 @@ def a_dataclass(factory: Any) -> Any:
 
 @pytest.mark.parametrize("factory", UNSTEADY)
 @pytest.mark.parametrize("make", [struct, a_dataclass, lambda factory: list[struct(factory)]])  # type: ignore[misc]
-def test_a_stored_type_has_no_default_that_is_made_anew(factory, make):
+def test_a_stored_type_has_no_default_that_is_made_again(factory, make):
     """Entries that lack the field would have another value at each load."""
     with pytest.raises(UsageError, match="'made' of It") as refused:
         MapState(str, make(factory))

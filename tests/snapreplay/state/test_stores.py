@@ -85,7 +85,7 @@ def refused_by(state: Stores) -> str:
     return refused.value.message
 
 
-def test_a_name_that_nobody_has_is_told_with_those_that_there_are() -> None:
+def test_an_unknown_name_is_reported_with_those_that_there_are() -> None:
     """In handlers and in views."""
     state = short()
     with pytest.raises(AttributeError, match="Stores has no store 'itemz'; it has carts, items"):

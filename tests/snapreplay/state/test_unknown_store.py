@@ -73,7 +73,7 @@ async def test_a_store_may_be_added_later(bench):
 
 
 @pytest.mark.parametrize("had", [("a", "old"), ("default", "old")])
-async def test_a_store_that_nobody_declares_stops_the_partition_and_both_ways_out_lead_on(bench, had):
+async def test_an_undeclared_store_stops_the_partition_and_both_ways_out_work(bench, had):
     """Renamed or forgotten, its entries are kept: the error names it. Declared again or retired, it continues."""
     await bench.prepare(app(*had))
     await ran(bench, app(*had), 20)

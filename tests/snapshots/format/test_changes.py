@@ -76,7 +76,7 @@ def test_other_records_than_the_increment_speaks_of_are_refused_before_any_is_ap
 
 
 def test_a_record_of_another_kind_or_part_is_refused() -> None:
-    """A right checksum over wrong records helps nobody."""
+    """A right checksum over wrong records is of no use."""
     value = encode(ChangesRecord(7, 1, {"default": {}}))
     ref = ChangesRef(1, 1, crc32(value))
     with pytest.raises(DamagedError, match="part 0"):

@@ -156,7 +156,7 @@ def test_compression_is_used_where_it_pays() -> None:
     assert encode(small, compress=True) == encode(small)
 
 
-def test_a_record_that_nobody_can_split_is_refused_before_it_is_sent() -> None:
+def test_a_record_that_cannot_be_split_is_refused_before_it_is_sent() -> None:
     """A manifest of too many chunks is refused by name; changes and chunks are their writers' affair."""
     refs = [ChunkRef(10**9 + n, n, 899_999, 2**32 - 1) for n in range(50_000)]
     with pytest.raises(RecordTooLarge, match="manifest"):

@@ -75,7 +75,7 @@ def test_there_is_nothing_to_do(stages):
     assert now(story).snapshots_end == end
 
 
-def test_records_of_nobody_are_passed_over():
+def test_records_without_an_owner_are_passed_over():
     """In both topics; they are neither damage nor a part of the state."""
     story = told()
     story.topics.commit(story.log, {0: [b"hello"]})
@@ -86,8 +86,8 @@ def test_records_of_nobody_are_passed_over():
 
 def test_an_app_that_is_not_there_is_named():
     """Nothing to do is not the same as nothing there."""
-    with pytest.raises(TopicMissing, match="nobody-increments"):
-        freeze(MemoryClient(Topics(told().topics)), "nobody")
+    with pytest.raises(TopicMissing, match="unknown-increments"):
+        freeze(MemoryClient(Topics(told().topics)), "unknown")
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_a_partition_that_is_trimmed_at_any_step_is_read_again_from_its_new_star
 def test_what_is_no_finding_is_an_error():
     """An app id without topics; a broker that does not answer."""
     with pytest.raises(TopicMissing, match="there is no topic"):
-        audited(told(), app_id="nobody")
+        audited(told(), app_id="unknown")
 
     def lost():
         raise Unreachable("no broker answers")

@@ -168,7 +168,7 @@ ENDED = (
         (RuntimeError(""), "no reason given", ""),
     ],
 )
-def test_the_cause_is_told_in_one_line(error, says, hint) -> None:
+def test_the_cause_is_printed_in_one_line(error, says, hint) -> None:
     """What a Python worker raised, and not the stack traces; a known cause, else Java's last one; never an empty
     line."""
     told = cause(error)

@@ -202,7 +202,7 @@ CASES: dict[str, Case] = {
     "epoch_falls": Case(
         Fault("batch5", values=last(owner_epoch=2)), "epochs", "log", "batch5", -1, "after epoch"
     ),
-    "epoch_of_nobody": Case(
+    "epoch_without_an_owner": Case(
         Fault("batch3", before=no_claim), "epochs", "log", "batch3", -1, "is not the offset of a claim before it"
     ),
     "other_app": Case(
@@ -218,7 +218,7 @@ CASES: dict[str, Case] = {
     "other_changes": Case(
         Fault("batch3", values=other_changes), "batch_digest", "log", "batch3", -1, "was recorded"
     ),
-    "changes_of_nobody": Case(
+    "changes_without_an_owner": Case(
         Fault("batch5", values=lambda v: [*v, encode_changes()]),
         "changes", "log", "batch5", -1, "without an increment",
     ),

@@ -119,7 +119,7 @@ def test_the_verdict_does_not_depend_on_how_many_batches_are_kept(story, reports
     assert [audited(story, n) for n in range(len(story.partitions))] == reports
 
 
-def test_nothing_is_kept_of_a_batch_that_nobody_points_to(monkeypatch) -> None:
+def test_nothing_is_kept_of_a_batch_without_a_pointer(monkeypatch) -> None:
     """A log of many batches needs no more memory than one of a few."""
     monkeypatch.setattr(increments, "RECENT_BATCHES", 10)
     sizes = []

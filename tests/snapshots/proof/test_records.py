@@ -55,7 +55,7 @@ def test_a_header_tells_that_a_record_without_magic_was_ours() -> None:
     assert judged(value, (("snapreplay.kind", b"claim"),)).condition is Condition.DAMAGED
 
 
-def test_a_wrong_body_is_told_and_no_crash() -> None:
+def test_a_wrong_body_is_reported_without_a_crash() -> None:
     """A claim's body under another kind, sealed."""
     found = judged(rewrapped(VALUES["claim"], kind=RecordKind.INCREMENT))
     assert (found.condition, found.kind, found.entry) == (Condition.UNKNOWN, 3, None)
