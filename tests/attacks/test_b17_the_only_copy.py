@@ -12,7 +12,7 @@ from snapreplay.service.topics.requirements import ensure_topics
 from tests.support import apps
 from tests.support.accepting import accepted
 from tests.support.deadlines import scaled
-from tests.support.stage import Stage, phase, processed, until
+from tests.support.stage import Stage, phase, until
 from tests.support.tampering import configure, delete
 
 pytestmark = pytest.mark.whole
@@ -55,9 +55,7 @@ async def test_the_increments_are_deleted_and_created_again(stage, unique, busy,
     has exactly the state, and every output was written once."""
     make, tables = SHAPES[shape]
     here = await stage(make(unique("gone")), **tables)
-    async with here.running() as service:
-        await here.feed(100)
-        await processed(service, {0: 100})
+    async with here.running(records=100) as service:
         halt = busy(here) if at_work else None
         await asyncio.to_thread(delete, here.bootstrap_servers, here.increments)
         await until(lambda: service.restore_status()[0].error.kind == "IncrementsMissing", "noticed")
@@ -106,8 +104,7 @@ async def test_the_increments_are_compacted_away(stage, unique, monkeypatch):
     service = here.service()
     await service.start()
     await service.wait_live(scaled(30))
-    await here.feed(50)
-    await processed(service, {0: 50})
+    await here.process(service, 50)
     for name, value in COMPACTED.items():
         await asyncio.to_thread(configure, here.bootstrap_servers, here.increments, name, value)
     await here.feed(10)

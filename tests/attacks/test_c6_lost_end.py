@@ -33,12 +33,9 @@ async def test_c6_an_older_directory_is_noticed_and_the_way_out_repeats_no_more_
     here = await Stage(disk.broker.bootstrap_servers, apps.ledger(unique("c6"))).prepare()
     increments = f"{here.app.app_id}-increments-0"
     async with here.running() as service:
-        await here.feed(100)
-        await processed(service, {0: 100})
+        await here.process(service, 100)
     disk.keep(increments)
-    async with here.running() as service:
-        await here.feed(50)
-        await processed(service, {0: 150})
+    async with here.running(records=50) as service:
         batch = service.restore_status()[0].batch
     await asyncio.to_thread(disk.put_back, increments)
     status = await here.failure()
@@ -62,12 +59,10 @@ async def test_c6_a_whole_disk_of_one_earlier_moment_is_resumed_exactly(disk, un
     """Inputs, outputs, state and the group's offsets went back together, so nothing contradicts anything."""
     here = await Stage(disk.broker.bootstrap_servers, apps.ledger(unique("c6"))).prepare()
     async with here.running() as service:
-        await here.feed(70)
-        await processed(service, {0: 70})
+        await here.process(service, 70)
     disk.keep("*-[0-9]*")  # the directories of all partitions
     async with here.running() as service:
-        await here.feed(10)
-        await processed(service, {0: 80})
+        await here.process(service, 10)
     await asyncio.to_thread(disk.put_back, "*-[0-9]*")
     async with here.running() as service:
         assert len((await here.read(here.input))[0]) == 70
@@ -83,12 +78,9 @@ async def test_c6_an_owner_that_commits_nothing_writes_what_its_log_has_lost(dis
     monkeypatch.setattr(ownership_watch, "LOOK_SECONDS", 1.0)
     here = await Stage(disk.broker.bootstrap_servers, apps.ledger(unique("c6"))).prepare()
     increments = f"{here.app.app_id}-increments-0"
-    async with here.running() as service:
-        await here.feed(100)
-        await processed(service, {0: 100})
+    async with here.running(records=100) as service:
         await asyncio.to_thread(disk.keep, increments)
-        await here.feed(50)
-        await processed(service, {0: 150})
+        await here.process(service, 50)
         context = await here.context()
         before = await last_now(context)
         assert before is not None

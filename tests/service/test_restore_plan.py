@@ -24,8 +24,7 @@ async def test_what_is_planned_is_done_and_measured(stage, unique, monkeypatch):
     async with here.running(http=HttpServer()) as service:
         await processed(service, {0: 10})
         newest = await snapshot(service)
-        await here.feed(15_000)
-        await processed(service, {0: 15_010})
+        await here.process(service, 15_000)
         planned = await plan(service, 15_000)
         assert (planned["mode"], planned["first"]["snapshot_id"]) == ("replay", newest)
         assert planned["rates"]["measured"] == ["before_loading_seconds"]

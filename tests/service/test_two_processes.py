@@ -15,7 +15,7 @@ from tests.support import apps
 from tests.support.child import Load
 from tests.support.deadlines import within
 from tests.support.entries import read_entry
-from tests.support.stage import phase, processed, until
+from tests.support.stage import phase, until
 from tests.support.tampering import bring_back, tamper, with_fields
 
 
@@ -71,9 +71,7 @@ async def test_who_finds_the_log_of_another_app_leaves_the_group(stage, unique):
             while await here.cluster.member_count(name) != count:  # noqa: ASYNC110 - it is in the cluster
                 await asyncio.sleep(0.05)
 
-    async with here.running() as service:
-        await here.feed(20)
-        await processed(service, {0: 20})
+    async with here.running(records=20) as service:
         (log,) = await here.read(increments)
         await tamper(here, increments, RecordKind.INCREMENT, with_fields(genesis=genesis))
         assert (await phase(service, "failed")).error.kind == "WrongLog"

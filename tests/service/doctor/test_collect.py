@@ -9,7 +9,7 @@ from snapreplay.service.doctor.collect import Collector, examine, lasting
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support import apps
-from tests.support.stage import processed, snapshot
+from tests.support.stage import snapshot
 from tests.support.tampering import copy_again, delete, flip, recreate, tamper, topic_id, trim
 
 DEVELOPMENT = [("brokers", "cluster")]
@@ -73,9 +73,7 @@ async def test_topics_that_were_made_again_are_told_by_their_ids(stage, unique):
     told from a new app by the ids in the snapshots."""
     here = await stage(apps.ledger(unique("ids")))
     topic = here.app.inputs[0].name
-    async with here.running() as service:
-        await here.feed(20)
-        await processed(service, {0: 20})
+    async with here.running(records=20) as service:
         await snapshot(service)
     before = topic_id(here.bootstrap_servers, topic)
     await copy_again(here, topic, 20)
@@ -83,9 +81,7 @@ async def test_topics_that_were_made_again_are_told_by_their_ids(stage, unique):
     assert finding.where == topic
     now = topic_id(here.bootstrap_servers, topic)
     assert f"recorded id {before}, the topic now has id {now}" in finding.problem
-    async with here.running() as service:
-        await here.feed(5)
-        await processed(service, {0: 25})
+    async with here.running(records=5) as service:
         await here.decided()
         assert told_ids(await examine(here.app, here.settings())) == []
     increments = f"{here.app.app_id}-increments"
@@ -110,9 +106,7 @@ async def test_the_end_of_a_chain_is_seen_whole_and_damaged(stage, unique):
     snapshot, then an increment that cannot be read; no increment at all, which is no new app for certain."""
     here = await stage(apps.ledger(unique("states")))
     app_id, servers = here.app.app_id, here.bootstrap_servers
-    async with here.running() as service:
-        await here.feed(40)
-        await processed(service, {0: 40})
+    async with here.running(records=40) as service:
         await snapshot(service)
     state = await state_of(here)
     assert (state.missing, state.unusable) == (None, None)

@@ -100,7 +100,6 @@ async def test_trimming_moves_the_start_and_never_back(cluster, new_topic, uniqu
     """The new start is answered; below it nothing happens; above the end is refused."""
     topic, producer = await new_topic(), await cluster.fence(unique("app"))
     await producer.commit(0, [], [LogRecord(topic, b"x")] * 5)
-    await producer.discard()
     source = TopicPartition(topic, 0)
     assert await cluster.delete_records(source, 3) == 3
     assert await cluster.delete_records(source, 1) == 3

@@ -22,6 +22,5 @@ async def test_an_error_of_a_fetch_reaches_whoever_polls(cluster, new_topic, mon
             await until_async(lambda: reader.poll(10, 100), bool)
     appender = await cluster.appender()
     await appender.append(LogRecord(source.topic, b"value"), 0)
-    await appender.close()
     found = await until_async(lambda: reader.poll(10, 100), bool)
     assert [record.value for record in found[source]] == [b"value"]

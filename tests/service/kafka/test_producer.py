@@ -32,12 +32,10 @@ async def test_offsets_of_the_records_are_the_acknowledged_ones(cluster, new_top
     first = await producer.commit(1, [], [LogRecord(log, b"claim")])
     values = [b"c" * 700_000, b"d" * 700_000, b"increment"]
     offsets = await producer.commit(1, [], [LogRecord(log, value, b"key") for value in values])
-    await producer.discard()
     assert first == (0,)
     await decided(cluster, TopicPartition(log, 1))
     reader = await cluster.reader()
     found = [await reader.read_at(TopicPartition(log, 1), offset) for offset in offsets]
-    await reader.close()
     assert [record.value for record in found] == values
     assert list(offsets) == sorted(offsets)
 
@@ -49,7 +47,6 @@ async def test_outputs_are_all_there_in_order_and_where_they_belong(cluster, new
     keys = [f"key-{i % 97}".encode() for i in range(2000)]
     outputs = [output(topic, key, b"%d %s" % (i, b"x" * 2000)) for i, key in enumerate(keys)]
     await producer.commit(2, outputs, [LogRecord(log, b"increment")])
-    await producer.discard()
     choose = DefaultPartitioner()
     for partition in range(3):
         expected = [o.value for o in outputs if choose(o.key, [0, 1, 2], [0, 1, 2]) == partition]
@@ -65,7 +62,6 @@ async def test_a_fence_stops_an_idle_zombie(cluster, new_topic, unique):
     with pytest.raises(Fenced):
         await zombie.commit(0, [], [LogRecord(topic, b"zombie")])
     await owner.commit(0, [], [LogRecord(topic, b"owner")])
-    await owner.discard()
     assert await values_of(cluster, topic) == [b"before", b"owner"]
 
 
@@ -80,7 +76,6 @@ async def test_a_fence_stops_a_zombie_that_has_sent_everything(cluster, settings
     with pytest.raises(Fenced):
         await zombie.commit(0, [output(topic)], [LogRecord(topic, b"zombie")])
     await owners[0].commit(0, [], [LogRecord(topic, b"owner")])
-    await owners[0].discard()
     assert await values_of(cluster, topic) == [b"owner"]
 
 
@@ -98,7 +93,6 @@ async def test_a_transaction_that_times_out_looks_like_a_fence(cluster, settings
     producer = await overtaken(cluster, settings, unique("app"), aborted)
     with pytest.raises(Fenced):
         await producer.commit(0, [], [LogRecord(topic, b"late")])
-    await reader.close()
     assert await values_of(cluster, topic) == []
 
 

@@ -20,7 +20,7 @@ from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.topics.reading import reading
 from tests.support import apps
 from tests.support.entries import increment, read_entry
-from tests.support.stage import phase, processed, until
+from tests.support.stage import phase, until
 from tests.support.tampering import create, delete, messages, topic_id, write_again
 
 NAMES = ("in", "log", "snaps")
@@ -350,8 +350,7 @@ async def test_an_input_that_is_brought_back_as_it_was_is_gone_on_with(stage, un
         await asyncio.to_thread(create, servers, topic, 1)
         await asyncio.to_thread(write_again, servers, topic, kept)
         await phase(service, "live")
-        await here.feed(10)
-        await processed(service, {0: 60})
+        await here.process(service, 10)
         new = topic_id(servers, topic)
         last = (await here.read(f"{here.app.app_id}-increments"))[0][-1]
         assert read_entry(last.value).topic_ids[topic] == new
