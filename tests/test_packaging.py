@@ -36,7 +36,6 @@ def files_in(wheel: Path) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree."""
     return build("wheel", ROOT, tmp_path_factory.mktemp("built"))
 
 

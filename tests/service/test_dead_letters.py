@@ -112,7 +112,6 @@ class Letters:
             await feeder.close()
 
     def letter(self, record, partition, limit_bytes=1_000_000):
-        """The dead letter of this record."""
         return in_partition(dead_letter(self.app.app_id, "1", record, RecordError("why"), limit_bytes), partition)
 
     async def add(self, count, first=0, transactional_id=None):

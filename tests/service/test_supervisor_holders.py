@@ -25,7 +25,7 @@ from snapreplay.service.supervisor import Supervisor
 from snapreplay.service.topics.requirements import MissingInput
 from tests.support import apps
 from tests.support.in_memory import virtual
-from tests.support.owner import ends
+from tests.support.owner import Hang, ends
 from tests.support.stage import until
 
 
@@ -358,17 +358,12 @@ async def test_a_retry_that_cannot_look_at_the_cluster_ends(looks, supervisor, e
 async def test_a_retry_ends_when_the_process_stops(supervisor, monkeypatch, is_inspecting):
     """A waiting caller would otherwise wait for ever."""
     heard: list[tuple[Any, ...]] = []
-    asked = asyncio.Event()
-
-    async def inspected():
-        asked.set()
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(supervisor, "_inspected", inspected)
+    hang = Hang()
+    monkeypatch.setattr(supervisor, "_inspected", hang)
     supervisor.assigned({0})
     supervisor.retry(0, ends(heard))
     if is_inspecting:
-        await asked.wait()
+        await hang.called.wait()
     MADE[0].over.set()
     await supervisor.stop(last_snapshot=False, deadline_seconds=5.0)
     assert heard == [("failed", None, "the process has stopped")]

@@ -100,7 +100,6 @@ class Broker:
         self.grow(topic, partition_count)
 
     def grow(self, topic: str, partition_count: int) -> None:
-        """Give a topic more partitions."""
         logs = self.by_id[self.topic_ids[topic]]
         self.partition_counts[topic] = partition_count
         for number in range(len(logs), partition_count):

@@ -23,6 +23,17 @@ async def unreachable(*_: object, **__: object) -> Any:
     raise Unreachable("no broker")
 
 
+class Hang:
+    """A call that never returns; `called` is set once it is made."""
+
+    def __init__(self) -> None:
+        self.called = asyncio.Event()
+
+    async def __call__(self, *_: object) -> Any:
+        self.called.set()
+        await asyncio.Event().wait()
+
+
 class Owner:
     """Runs until `end`. `here` is a `Stage` or `InMemory`; `phases` are those its status went through; `runner` is Any:
     tests look inside."""

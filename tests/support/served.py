@@ -82,7 +82,6 @@ def program(process_id: str, **http: str) -> Iterator[Program]:
 
 
 def control_of(process_id: str, *peers: Peer, app_id: str = FACTS.app_id) -> FakeControl:
-    """Make the control of a process of that name."""
     control = FakeControl()
     control.service_facts = msgspec.structs.replace(
         FACTS, process_id=process_id, instance_id=f"name-{process_id}", host=f"host-{process_id}", app_id=app_id

@@ -22,7 +22,6 @@ from snapreplay.service.control.operations import (
 
 
 def found(operations, made) -> Any:
-    """The operation as it is now."""
     return operations.get(made.id)
 
 

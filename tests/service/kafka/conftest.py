@@ -24,7 +24,6 @@ def no_quota_is_left(monkeypatch):
 
 @pytest.fixture
 def settings(broker):
-    """Default settings for the session's broker."""
     return Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})
 
 

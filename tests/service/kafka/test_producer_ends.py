@@ -15,6 +15,7 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import LogRecord
 from tests.support.deadlines import scaled
 from tests.support.kafka import Since, hasty, overtaken, values_of
+from tests.support.owner import Hang
 from tests.support.stage import until
 from tests.support.wire import ADD_PARTITIONS, END_TXN, PRODUCE, Proxy, once
 
@@ -39,15 +40,10 @@ async def test_a_discarded_producer_is_dead_and_leaves_nothing(cluster, broker, 
 
 async def test_a_cancelled_commit_discards_the_producer(cluster, settings, new_topic, unique):
     """Whoever gives up on a commit cannot know how it ended, so the producer ends too."""
-    topic, reached = await new_topic(), asyncio.Event()
-
-    async def hang():
-        reached.set()
-        await asyncio.Event().wait()
-
+    topic, hang = await new_topic(), Hang()
     producer = await overtaken(cluster, settings, unique("app"), hang)
     commit = asyncio.create_task(producer.commit(0, [], [LogRecord(topic, b"1")]))
-    await reached.wait()
+    await hang.called.wait()
     commit.cancel()
     with pytest.raises(asyncio.CancelledError):
         await commit

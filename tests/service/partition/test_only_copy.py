@@ -14,25 +14,19 @@ from tests.simulation.cluster import SimCluster
 from tests.simulation.producer import SimProducer
 from tests.support import inside
 from tests.support.accepting import accepted
-from tests.support.owner import unreachable
+from tests.support.owner import Hang, unreachable
 from tests.support.stage import until
 
 
 @pytest.mark.parametrize("recoverable", [False, True])
 async def test_it_is_reported_while_a_broker_that_does_not_answer_is_asked(bench, monkeypatch, recoverable):
     """The alert begins again with each gap, and the question may wait for minutes."""
-    one = await bench.live_owner()
-    asked = asyncio.Event()
-
-    async def never(*_):
-        asked.set()
-        await asyncio.Event().wait()
-
+    one, hang = await bench.live_owner(), Hang()
     inside.monitor(one.runner).topic_missing("" if recoverable else "it was deleted")
-    monkeypatch.setattr("snapreplay.service.partition.runner.newer_owner", never)
+    monkeypatch.setattr("snapreplay.service.partition.runner.newer_owner", hang)
     one.loses_answers()
     await bench.feed(1)
-    await asyncio.wait_for(asked.wait(), 30)
+    await asyncio.wait_for(hang.called.wait(), 30)
     assert one.status.recoverable is (None if recoverable else False)
 
 
@@ -62,7 +56,6 @@ async def test_a_state_at_risk_is_looked_at_at_once_when_it_is_live_again(bench)
     """In its turn of a minute, a partition that loses its brokers more often would never be told for two minutes."""
     one, loop = await bench.owner(), asyncio.get_running_loop()
     epoch = (await one.phase("live")).owner_epoch
-
     inside.monitor(one.runner).topic_missing("it was deleted")
     inside.poll_by(one.live, unreachable)
     await one.again_live(epoch)

@@ -23,7 +23,7 @@ from tests.service.core.test_refusals import EXPECTED
 from tests.support import apps, inside
 from tests.support.deadlines import scaled
 from tests.support.in_memory import virtual
-from tests.support.owner import Owner, ends, unreachable
+from tests.support.owner import Hang, Owner, ends, unreachable
 from tests.support.stage import settings_for, until
 
 
@@ -355,17 +355,11 @@ async def test_a_partition_that_comes_back_before_its_runner_has_ended_is_taken_
 
 async def test_who_asks_the_log_after_a_fence_ends_when_it_is_stopped(bench, monkeypatch):
     """The question may wait for minutes, for a leader that is not there."""
-    one = await bench.live_owner()
-    asked = asyncio.Event()
-
-    async def never(*_):
-        asked.set()
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr("snapreplay.service.partition.runner.newer_owner", never)
+    one, hang = await bench.live_owner(), Hang()
+    monkeypatch.setattr("snapreplay.service.partition.runner.newer_owner", hang)
     await (await one.context.cluster.fence(one.context.transactional_id)).discard()
     await bench.feed(1)
-    await asyncio.wait_for(asked.wait(), 30)
+    await asyncio.wait_for(hang.called.wait(), 30)
     await one.end()
 
 

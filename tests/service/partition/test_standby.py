@@ -35,7 +35,7 @@ from snapreplay.snapshots.log.by_replay import Input
 from tests.support import apps
 from tests.support.accepting import continues_by_a_witness, overtaken
 from tests.support.in_memory import virtual
-from tests.support.owner import unreachable
+from tests.support.owner import Hang, unreachable
 from tests.support.stage import until
 
 
@@ -186,15 +186,10 @@ async def test_a_copy_is_handed_over_whole_or_not_at_all(bench, monkeypatch, han
 async def test_a_copy_between_two_batches_is_handed_over_at_once(bench, monkeypatch):
     """The log, or an input, may not be readable, and the new owner finds that out by itself."""
     one, copied = await followed(bench)
-    before, begun = one.status.batch, asyncio.Event()
-
-    async def never(*_):
-        begun.set()
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(Examiner, "follow", never)
+    before, hang = one.status.batch, Hang()
+    monkeypatch.setattr(Examiner, "follow", hang)
     await one.feed(10)
-    await begun.wait()
+    await hang.called.wait()
     at = asyncio.get_running_loop().time()
     ((store, copy),) = await copied.handed_over()
     assert asyncio.get_running_loop().time() - at < 0.1

@@ -33,7 +33,6 @@ pack = msgspec.msgpack.Encoder().encode
 
 
 def encoded(entries: Entries) -> dict[bytes, bytes]:
-    """Encode the entries as the store holds them."""
     return {pack(key): pack(value) for key, value in entries.items()}
 
 

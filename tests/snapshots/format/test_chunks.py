@@ -48,7 +48,6 @@ class Image:
 
 
 async def written(writer: ChunkWriter, image: Image) -> list[bytes]:
-    """All chunks of the image."""
     values: list[bytes] = []
     while slices := image.take(writer.raw_bytes):
         values += await run_cooperatively(writer.chunks(slices))
