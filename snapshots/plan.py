@@ -79,7 +79,7 @@ def is_decided(last: Increment) -> bool:
 def chain_began_at(increment: Increment, offset: int) -> int:
     """Return the offset of the newest decision up to this increment, which lies at `offset`, that began a new
     chain; NO_OFFSET: the chain goes back to the genesis."""
-    if increment.begins_anew:
+    if increment.begins_chain:
         return offset
     before = increment.last_anew_offset
     return increment.last_decision_offset if before is None else before

@@ -109,7 +109,7 @@ async def _anchors(reader: Reader, log: TopicPartition, topic: str, last_offset:
 
 
 def _is_cut(increment: Increment) -> bool:
-    return increment.begins_anew and increment.is_accepted
+    return increment.begins_chain and increment.is_accepted
 
 
 async def _increments(reader: Reader, log: TopicPartition, window: SearchWindow) -> list[Increment]:

@@ -177,7 +177,7 @@ class Examiner:
             self._progress.started()
             self.end_offset = NO_OFFSET
             refusal = await self.examine()
-            if not isinstance(refusal, _OR_OVERTAKEN) or not await self._goes_on():
+            if not isinstance(refusal, _OR_OVERTAKEN) or not await self._continues():
                 return refusal
         raise OwnerWentOn(f"{self._log} was written to during each of {EXAMINATIONS_MAX} examinations: {refusal}")
 
@@ -195,7 +195,7 @@ class Examiner:
         self.refuse_older()
         return self.found
 
-    async def _goes_on(self) -> bool:
+    async def _continues(self) -> bool:
         """Say whether the log has grown since the last examination, now or within a moment."""
         patience = Patience()
         for _ in range(AGREED_TIMES):

@@ -142,7 +142,7 @@ class _Walk:
 
     async def _of(self, step: Step, pauses: Pauses) -> _Batch:
         receiver, increment = _OfKey(self._asked.store, self._key), step.increment
-        without = len(step.unread) + increment.begins_anew
+        without = len(step.unread) + increment.begins_chain
         try:
             for _ in apply_changes(replace(step, unread=()), receiver):
                 await pauses.when_due()

@@ -176,7 +176,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     @property
-    def begins_anew(self) -> bool:
+    def begins_chain(self) -> bool:
         """Whether the chain begins here, with a state that no increment before it has."""
         return self.decision is not None and self.previous_offset == self.owner_epoch
 
@@ -184,7 +184,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     def begun_by_owner(self) -> bool:
         """Whether the owner itself began the chain here: what it had written before was deleted or cut."""
         finding = (self.decision or {}).get("finding", "")
-        return self.begins_anew and finding.startswith(f"{OWN_KIND}-")
+        return self.begins_chain and finding.startswith(f"{OWN_KIND}-")
 
     @property
     def is_accepted(self) -> bool:
@@ -197,7 +197,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def changes_inputs(self) -> bool:
         """Whether inputs were added or retired here, in the chain as it is."""
-        return self.decision is not None and not self.begins_anew
+        return self.decision is not None and not self.begins_chain
 
 
 class ChangesRecord(msgspec.Struct, frozen=True):

@@ -190,7 +190,7 @@ def follows(increment: Increment, batch: int, offset: int, unread: Sequence[int]
 
 def broken_link(increment: Increment, batch: int, offset: int) -> str:
     """Say what an increment names and what is there: `batch` at `offset`."""
-    if increment.begins_anew:
+    if increment.begins_chain:
         finding = (increment.decision or {}).get("finding", "without a name")
         return f"batch {increment.batch} begins a new chain, by decision {finding}; batch {batch} does not lead there"
     return (

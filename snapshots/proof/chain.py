@@ -29,7 +29,7 @@ def bridges(before: Found | None, found: Found, unread: Sequence[int]) -> bool:
 def broken_chain(before: Found | None, found: Found) -> Iterator[str]:
     """Tell where batches do not follow each other without a gap, or one does not name the one before it."""
     increment = found.increment
-    if before is None or increment.begins_anew:
+    if before is None or increment.begins_chain:
         return
     if not follows(increment, before.increment.batch, before.offset):
         yield broken_link(increment, before.increment.batch, before.offset)
@@ -60,7 +60,7 @@ def broken_ranges(before: Found | None, found: Found) -> Iterator[str]:
 
 def _positions_before(before: Found | None, increment: Increment) -> Mapping[str, int]:
     """Return the positions before; empty where they are not known."""
-    if increment.begins_anew:
+    if increment.begins_chain:
         return {}
     if before is not None:
         return before.increment.positions
@@ -128,7 +128,7 @@ class Orphans:
         offset, increment = found
         if increment.begun_by_owner:
             self._judge(increment)
-        if increment.begins_anew:
+        if increment.begins_chain:
             self._start_offset = self._cut_offset = None
             self._first_with = {}
         if self._start_offset is None:

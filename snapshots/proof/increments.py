@@ -75,7 +75,7 @@ class Folding:
     def batch(self, step: Step, decoded: Sequence[LogEntry | None]) -> None:
         """Take the next batch. `decoded`: its changes records."""
         increment, found = step.increment, Found(step.offset, step.increment)
-        if increment.begins_anew:
+        if increment.begins_chain:
             self.state = None
             for pointer in increment.pointers[:1]:
                 self.state = self._loaded(pointer.manifest_offset)
@@ -206,7 +206,7 @@ class IncrementsProof:
         first = self.first
         if first is None:
             self._find("genesis", -1, "no increment, not even the genesis")
-        elif self._place.log_start == 0 and first.increment.batch != 0 and not first.increment.begins_anew:
+        elif self._place.log_start == 0 and first.increment.batch != 0 and not first.increment.begins_chain:
             says = f"the log is whole, but its first increment is batch {first.increment.batch}"
             self._find("genesis", first.offset, says)
         self._only_of_this_topic()
@@ -264,7 +264,7 @@ class IncrementsProof:
     def _note(self, found: Found) -> None:
         offset, increment = found
         self._remember(found)
-        if increment.begins_anew:
+        if increment.begins_chain:
             self.begun_at.add(increment.owner_epoch)
         if increment.changes_inputs and self.last is not None:
             self.retired |= _inputs_of(self.last) - _inputs_of(found)

@@ -173,7 +173,7 @@ class _Replay:
 
     def _batch(self, found: Step) -> None:
         increment, self.at_offset = found.increment, found.offset
-        if increment.begins_anew:
+        if increment.begins_chain:
             self._load(increment.pointers[0])
         self._refuse_retired(found)
         if not self._replay.positions:

@@ -42,7 +42,7 @@ class Chain:
     def is_orphan(self, offset: int, found: wire.Increment) -> bool:
         """Say whether it leads nowhere, since its owner did not know yet that the log was made again, or cut. That
         it does not know must be said behind it, by an owner that begins a new chain."""
-        if found.begins_anew or found.batch == 0:
+        if found.begins_chain or found.batch == 0:
             return False
         fresh = self._log_start == 0 and self._epoch < 0
         if not fresh and not self._orphans and found.previous_offset < offset:
@@ -89,7 +89,7 @@ class Chain:
             yield f"its owner's claim at {epoch} is not there"
 
     def _of_link(self, found: wire.Increment) -> Iterator[str]:
-        if found.begins_anew:
+        if found.begins_chain:
             return
         last = self.last
         if last is None:
@@ -136,7 +136,7 @@ class Chain:
 
     def _of_ranges(self, found: wire.Increment) -> Iterator[str]:
         """Each range begins where the last one of its topic ended, and the positions are where they end."""
-        known = self.last is not None and not found.begins_anew
+        known = self.last is not None and not found.begins_chain
         reached = dict(self.last.positions) if self.last is not None and known else {}
         for each in found.ranges:
             before = reached.get(each.topic)
@@ -156,7 +156,7 @@ class Chain:
             yield f"{found.record_count} records applied of ranges {found.ranges}, {skipped} offsets skipped"
 
     def _of_positions(self, found: wire.Increment) -> Iterator[str]:
-        if self.last is None or found.begins_anew:
+        if self.last is None or found.begins_chain:
             return
         for topic, before in self.last.positions.items():
             if topic not in found.positions and found.changes_inputs:
@@ -166,7 +166,7 @@ class Chain:
 
     def _of_turn(self, found: wire.Increment) -> Iterator[str]:
         """A record whose turn has begun is the next one of all, for every owner."""
-        if self.last is None or found.begins_anew:
+        if self.last is None or found.begins_chain:
             return
         begun = self.last.begun_input
         if found.changes_inputs and begun not in found.positions:
@@ -183,7 +183,7 @@ class Chain:
         """Those of the predecessor, and at most one new one in front."""
         if any(each.increment_offset >= offset for each in found.pointers):
             yield "it points to a snapshot of a later batch"
-        if self.last is None or found.begins_anew:
+        if self.last is None or found.begins_chain:
             return
         same = self._id(self.last, self._snapshots) == self._id(found, self._snapshots)
         before, now = self.last.pointers if same else [], found.pointers

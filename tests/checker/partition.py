@@ -87,7 +87,7 @@ class PartitionJudge:
             return
         before = self._chain.last
         changes = self._chain.increment(offset, found)
-        if before is None or found.begins_anew:
+        if before is None or found.begins_chain:
             self._begin(offset, found, where, again=before is not None)
         else:
             self._advance_image(offset, found, changes)
@@ -104,12 +104,12 @@ class PartitionJudge:
             self._image = Image()
         else:
             self._image = self._loaded(offset, found)
-            if found.begins_anew and self._image is None:
+            if found.begins_chain and self._image is None:
                 self._image = self._loaded(found.owner_epoch, found)
         if found.batch > 0 and not again:
             what = f"{where}: the log begins with batch {found.batch}; the chain before it was trimmed"
             self.verdict.unchecked.append(what)
-        if again or found.begins_anew:
+        if again or found.begins_chain:
             self._fold.begin_chain(found, self._image, where)
         else:
             self._fold.begin(found, self._image, where)

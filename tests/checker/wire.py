@@ -160,7 +160,7 @@ class Increment(Struct, frozen=True):
         return bool(self.ranges or self.fired_count)
 
     @property
-    def begins_anew(self) -> bool:
+    def begins_chain(self) -> bool:
         """Whether the chain begins here, with a state that no increment before it has."""
         return self.decision is not None and self.previous_offset == self.owner_epoch
 
@@ -168,19 +168,19 @@ class Increment(Struct, frozen=True):
     def changes_inputs(self) -> bool:
         """Whether this decision adds or retires inputs, in the chain as it is."""
         finding = (self.decision or {}).get("finding", "")
-        return not self.begins_anew and finding.startswith("inputs-changed-")
+        return not self.begins_chain and finding.startswith("inputs-changed-")
 
     @property
     def upgrades(self) -> bool:
         """Whether the owner has made other entries of the stored ones."""
         finding = (self.decision or {}).get("finding", "")
-        return self.begins_anew and finding.startswith("state-upgraded-")
+        return self.begins_chain and finding.startswith("state-upgraded-")
 
     @property
     def begun_by_owner(self) -> bool:
         """Its log was replaced or cut under it. Otherwise an operator has accepted the state, or it was upgraded."""
         finding = (self.decision or {}).get("finding", "")
-        return self.begins_anew and finding.startswith("increments-replaced-")
+        return self.begins_chain and finding.startswith("increments-replaced-")
 
 
 class Slice(Struct, frozen=True, array_like=True):

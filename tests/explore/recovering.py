@@ -201,7 +201,7 @@ def _begin_chain(turn: Turn, effect: effects.BeginChain) -> Iterator[Move]:
     """A snapshot of the state in memory, and the increment that begins a chain with it."""
     world, recovery = turn.world, turn.owner.recovery
     assert recovery is not None
-    if not world.rules.begins_anew:
+    if not world.rules.begins_chain:
         found = world.found(0, len(world.log))
         assert found is not None
         yield "keeps to the log", _happened(turn, events.StateWritten(found))

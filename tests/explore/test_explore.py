@@ -96,7 +96,7 @@ def test_a_log_that_loses_its_end_breaks_no_chain():
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("broken", [{"compares_offsets": False}, {"begins_anew": False}], ids=str)
+@pytest.mark.parametrize("broken", [{"compares_offsets": False}, {"begins_chain": False}], ids=str)
 def test_a_lost_end_is_found_out_without_a_rule(broken):
     """An owner that does not compare offsets, or keeps to the log instead of its memory."""
     explored = explore(beginning(**LOSING, rules=Rules(**broken)), STATES_MAX)

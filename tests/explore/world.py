@@ -125,7 +125,7 @@ class Rules:
     waits_for_pointer: bool = True
     trims_too_far: bool = False
     compares_offsets: bool = True
-    begins_anew: bool = True
+    begins_chain: bool = True
     upgrades_once: bool = True
     waits_for_decision: bool = True
     command_fences: bool = True
@@ -196,7 +196,7 @@ class World:
         at, offset = last.increment, last.offset
         if not self.was_cut or offset >= len(self.log):
             return False
-        while at.batch and not at.begins_anew:
+        while at.batch and not at.begins_chain:
             before = self.log[at.previous_offset].increment if at.previous_offset < offset else None
             if before is None or before.batch != at.batch - 1:
                 return True
@@ -246,7 +246,7 @@ def problems(world: World) -> Iterator[str]:
         if before is not None:
             last, last_offset = before
             yield from _decided(last, increment, offset)
-            follows = increment.owner_epoch if increment.begins_anew else last_offset
+            follows = increment.owner_epoch if increment.begins_chain else last_offset
             if (increment.batch, increment.previous_offset) != (last.batch + 1, follows):
                 yield f"two chains: batch {increment.batch} at {offset} follows {last.batch} at {last_offset}"
             step = increment.positions["in"] - last.positions["in"]

@@ -183,7 +183,7 @@ def _needs_no_snapshot(world: World, number: int) -> bool:
     log = world.broker.log(INCREMENTS, number)
     inputs = () if world.scenario.changes else world.inputs
     starts = [world.broker.log(topic, number).start for topic in inputs]
-    begun = any(each.begins_anew for _, each in told.newest(log, Increment, log.stable))
+    begun = any(each.begins_chain for _, each in told.newest(log, Increment, log.stable))
     return not any((log.start, *starts, begun))
 
 

@@ -141,7 +141,7 @@ class Oracle:
         """The link to the batch before, and the fence."""
         offset = written.record.offset
         where = f"partition {story.number} offset {offset}: batch {increment.batch}"
-        if increment.begins_anew:
+        if increment.begins_chain:
             self._begin_chain(story, increment, where, owner)
         else:
             self._check_link(story, increment, where, owner)
@@ -158,7 +158,7 @@ class Oracle:
             return
         if claim is None:
             raise Violation(f"partition {story.number}: batch {increment.batch} without a claim")
-        if not increment.begins_anew and branch.last_offset != increment.previous_offset:
+        if not increment.begins_chain and branch.last_offset != increment.previous_offset:
             return
         snapshots = self._broker.log(SNAPSHOTS, story.number)
         traces = told.witnesses(snapshots, branch.last.batch, story.last.batch, claim.serial)
@@ -249,7 +249,7 @@ class Oracle:
         later = schema > plain.schema
         require(later if upgraded else schema == plain.schema, f"{where}: {finding} schema {plain.schema} to {schema}")
         if upgraded or patched:
-            require(increment.begins_anew, f"{where}: {finding} in a chain")
+            require(increment.begins_chain, f"{where}: {finding} in a chain")
             empty = not (increment.ranges or increment.outputs or increment.fired_count)
             require(empty, f"{where}: {finding} with records, outputs or timers")
         if upgraded:
@@ -383,7 +383,7 @@ class Oracle:
         for pointer in increment.pointers:
             if pointer.snapshot_id not in story.pointed:
                 story.pointed.add(pointer.snapshot_id)
-                self._check_snapshot(story, pointer, increment.batch if increment.begins_anew else pointer.batch)
+                self._check_snapshot(story, pointer, increment.batch if increment.begins_chain else pointer.batch)
 
     def _check_snapshot(self, story: History, pointer: Pointer, batch: int) -> None:
         """A pointed snapshot is complete, and holds the state after a batch: its own, or that of the decision that it

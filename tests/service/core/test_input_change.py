@@ -41,7 +41,7 @@ def test_the_inputs_are_others_and_the_state_is_the_same():
     assert found.topic_ids == {B: "idb", C: "idc", "log": "idlog"}
     assert (found.batch, found.previous_offset, found.owner_epoch, found.begun_input) == (8, 30, 40, None)
     assert (found.digest, found.pointers, found.origin) == (LAST.digest, LAST.pointers, LAST.origin)
-    assert (found.is_empty, found.begins_anew, found.changes_inputs) == (True, False, True)
+    assert (found.is_empty, found.begins_chain, found.changes_inputs) == (True, False, True)
     assert (found.is_accepted, found.changes) == (False, ChangesRef(0, 0, 0))
     assert "input c is read from offset 11 on; input a is retired at offset 5" in SAYS["decided"]
 

@@ -45,7 +45,7 @@ async def test_a_decision_is_one_fenced_increment_that_points_to_the_accepted_st
     (claimed_at, claim), (offset, increment) = (await log_of(bench))[-2:]
     assert claim.instance_id == INSTANCE_ID
     assert (offset, increment.batch) == (written.offset, written.increment.batch) == (offset, 9)
-    assert increment.begins_anew
+    assert increment.begins_chain
     assert increment.owner_epoch == increment.previous_offset == claimed_at
     assert (increment.ranges, increment.record_count, increment.outputs) == ([], 0, {})
     assert increment.positions == {bench.input: 130}

@@ -49,7 +49,7 @@ async def test_an_entry_is_corrected_by_one_fenced_increment_that_says_so(bench)
     after = bench.batches()[-1]
     assert (after, after.batch) == (begun.increment, before.batch + 1)
     assert (after.ranges, after.outputs, after.positions) == ([], {}, before.positions)
-    assert after.begins_anew
+    assert after.begins_chain
     said = after.decision
     assert said["finding"].startswith("state-patched-")
     assert said["problem"] == f"1 entry of the state after batch {before.batch} had to be corrected"

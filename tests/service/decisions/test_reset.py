@@ -49,7 +49,7 @@ async def test_an_app_resumes_from_its_savepoint(stage, unique):
     assert [each.increment.batch for each in begun] == [batch + 1 for batch in last]
     decision = begun[0].increment.decision
     assert decision["finding"].startswith("state-reset-")
-    assert (decision["reason"], begun[0].increment.begins_anew) == ("ticket 17", True)
+    assert (decision["reason"], begun[0].increment.begins_chain) == ("ticket 17", True)
     assert "processed again, outputs written a second time" in decision["decided"]
     fixed = apps.ledger(here.app.app_id, apps.subtract)
     found = await states(here, fixed)

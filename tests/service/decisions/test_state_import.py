@@ -33,7 +33,7 @@ async def test_a_new_app_resumes_where_the_other_one_ended(bench):
     assert "begins with the state of app app after its batch 8 (20 entries" in line
     assert f"{bench.input} from offset 120" in line
     _, increment = [read_entry(each.value) for each in heir.log(heir.increments).committed()]
-    assert increment.begins_anew
+    assert increment.begins_chain
     assert increment.batch == 1
     assert increment.decision["state_of"] == "app"
     assert increment.genesis.start_offsets == increment.positions == {bench.input: 120}

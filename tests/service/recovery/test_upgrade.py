@@ -61,7 +61,7 @@ async def test_the_owner_upgrades_once_and_says_so(bench):
     async with bench.live(app) as one:
         assert one.view() == folded(120)
         upgraded = bench.batches()[-1]
-        assert (upgraded.batch, upgraded.begins_anew, upgraded.outputs) == (before.batch + 1, True, {})
+        assert (upgraded.batch, upgraded.begins_chain, upgraded.outputs) == (before.batch + 1, True, {})
         assert (before.origin.schema_version, upgraded.origin.schema_version) == (1, 2)
         said = upgraded.decision
         assert said["finding"].startswith("state-upgraded-")

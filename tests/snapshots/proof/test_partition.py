@@ -31,7 +31,7 @@ from tests.support.compacting import audited
 from tests.support.entries import ORIGIN, increment
 
 NUMBERS = {name: number for number, name in enumerate(CASES)}
-TRIMMED, TRIMMED_MORE, TRIMMED_TOO_FAR, UNTOUCHED, ORPHANS, ACCEPTED, CUT, CUT_UNHEALED, ANEW = range(
+TRIMMED, TRIMMED_MORE, TRIMMED_TOO_FAR, UNTOUCHED, ORPHANS, ACCEPTED, CUT, CUT_UNHEALED, NEW_CHAIN = range(
     len(CASES), len(CASES) + 9
 )
 DECISION = {"finding": "input-gap-1", "decided": "continues", "reason": "outage", "by": "ada@here"}
@@ -51,7 +51,7 @@ def story():
         write_behind_a_cut(story, number)
     begin_chain(story, CUT, OWN_DECISION)
     begin_chain(story, CUT_UNHEALED, DECISION)
-    begin_chain(story, ANEW, OWN_DECISION)
+    begin_chain(story, NEW_CHAIN, OWN_DECISION)
     for number, kept in ((TRIMMED, 1), (TRIMMED_MORE, 0), (TRIMMED_TOO_FAR, 0)):
         pointer = story.partitions[number].pointers[kept]
         too_far = number == TRIMMED_TOO_FAR
@@ -168,7 +168,7 @@ def test_orphans_and_strangers_are_only_counted(reports) -> None:
 
 def test_decisions_are_no_findings_and_are_told(reports, story) -> None:
     """The chain begins again where an operator or its owner said so; a clean audit reports it."""
-    for number, decision in ((ACCEPTED, DECISION), (CUT, OWN_DECISION), (ANEW, OWN_DECISION)):
+    for number, decision in ((ACCEPTED, DECISION), (CUT, OWN_DECISION), (NEW_CHAIN, OWN_DECISION)):
         assert reports[number].findings == []
         (offset,) = story.partitions[number].written["decision"]
         (told,) = reports[number].decisions
