@@ -76,11 +76,11 @@ class Witness(msgspec.Struct, frozen=True):
     def of(cls, increments: str, last: Increment, offset: int) -> Witness:
         return cls(last.batch, offset, last.owner_epoch, last.topic_ids.get(increments, ""))
 
-    @classmethod
-    def from_metadata(cls, text: str) -> Witness | None:
+    @staticmethod
+    def from_metadata(text: str) -> Witness | None:
         """Read a witness; None for metadata that is not ours."""
         try:
-            return msgspec.json.decode(text, type=cls)
+            return _witness_in(text)
         except msgspec.DecodeError:
             return None
 
@@ -94,6 +94,9 @@ class Witness(msgspec.Struct, frozen=True):
         recorded = last.increment.topic_ids.get(increments, "")
         same_topic = not self.topic_id or not recorded or self.topic_id == recorded
         return same_topic and lies_ahead(self.batch, self.increment_offset, last)
+
+
+_witness_in = msgspec.json.Decoder(Witness).decode  # at import: see `kafka/assignor.py`
 
 
 def behind(source: str, log: str, witness: Witness, last: FoundIncrement) -> IncrementsBehind:

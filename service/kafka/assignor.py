@@ -43,6 +43,13 @@ class _Copies(msgspec.Struct):
     copied: Copies | None = None
 
 
+# Made at import: each app has its group in a thread of its own, and msgspec 0.22 crashes the interpreter if two threads
+# are the first to decode a type.
+_copies_in = msgspec.msgpack.Decoder(_Copies).decode
+_member_in = msgspec.msgpack.Decoder(Member).decode
+_peers_in = msgspec.msgpack.Decoder(tuple[Peer, ...]).decode
+
+
 class StandbyAssignor:
     """The assignor of one member.
 
@@ -76,7 +83,7 @@ class StandbyAssignor:
         return {name: self._encoded(share, told[name]) for name, share in shares.items()}
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
-        given = _read(assignment.user_data, _Copies) or _Copies()
+        given = _read(assignment.user_data, _copies_in) or _Copies()
         self.is_bypassed = not assignment.user_data
         owned = tuple(sorted(each.partition for each in assignment.partitions()))
         peers = _unpacked(given.peers)
@@ -121,28 +128,28 @@ def _packed(peers: Iterable[Peer]) -> bytes:
 
 def _unpacked(packed: bytes) -> tuple[Peer, ...]:
     try:
-        return _read(zlib.decompress(packed), tuple[Peer, ...]) or ()
+        return _read(zlib.decompress(packed), _peers_in) or ()
     except zlib.error:
         return ()
 
 
 def peer_in(metadata: bytes) -> Peer | None:
     """Return who a member is, from what it joined with; None: it does not say."""
-    member = _read(ConsumerProtocolMemberMetadata.decode(metadata).user_data, Member) if metadata else None
+    member = _read(ConsumerProtocolMemberMetadata.decode(metadata).user_data, _member_in) if metadata else None
     return member.peer if member is not None else None
 
 
 def _member(name: str, user_data: bytes) -> Member:
     """Return what a member says; of one that says nothing readable only that it is there."""
-    member = _read(user_data, Member)
+    member = _read(user_data, _member_in)
     if member is None:
         log.warning("member %s of the group did not send its partitions and copies, so it gets no copies", name)
     return member or Member()
 
 
-def _read(data: bytes, kind: type[T]) -> T | None:
+def _read(data: bytes, decode: Callable[[bytes], T]) -> T | None:
     """Decode user data; fields of other versions are left out. None: nothing of ours."""
     try:
-        return msgspec.msgpack.decode(data or b"", type=kind)
+        return decode(data or b"")
     except msgspec.DecodeError:
         return None

@@ -37,7 +37,9 @@ from snapreplay.testing.service_process import (
     Failed,
     Order,
     Request,
+    order_in,
     read_frame,
+    request_in,
     write_frame,
 )
 
@@ -178,10 +180,12 @@ async def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     the stack of each thread once the deadline has passed, and the parent shows it."""
     waiting: asyncio.Queue[Request] = asyncio.Queue()
     loop = asyncio.get_running_loop()
-    order: Order = read_frame(requests, Order)
+    order = read_frame(requests, order_in)
+    if order is None:  # the parent is gone
+        return
 
     def listen() -> None:
-        while (request := read_frame(requests, Request)) is not None:
+        while (request := read_frame(requests, request_in)) is not None:
             faulthandler.dump_traceback_later(request.deadline_s)
             loop.call_soon_threadsafe(waiting.put_nowait, request)
         os._exit(1)  # the parent is gone

@@ -6,15 +6,18 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import msgspec
 
 from snapreplay.errors import StopError, UsageError
 from snapreplay.state.cursor import Slices
+
+T = TypeVar("T")
 
 LATER_S = 5.0
 """The process gives up by itself at its deadline; after this much longer it counts as hanging."""
@@ -77,6 +80,11 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 Answer = Answered | Failed
+# Made at import: two harnesses of a process have threads of their own, and msgspec 0.22 crashes the interpreter if two
+# threads are the first to decode a type.
+answer_in: Callable[[bytes], Answer] = msgspec.msgpack.Decoder(Answer).decode
+order_in = msgspec.msgpack.Decoder(Order).decode
+request_in = msgspec.msgpack.Decoder(Request).decode
 
 
 def write_frame(pipe: IO[bytes], message: Order | Request | Answer) -> None:
@@ -85,11 +93,11 @@ def write_frame(pipe: IO[bytes], message: Order | Request | Answer) -> None:
     pipe.flush()
 
 
-def read_frame(pipe: IO[bytes], kind: Any) -> Any:
-    """Read a frame of this type; None at the end of the pipe, and for a frame that its writer did not finish."""
+def read_frame(pipe: IO[bytes], decode: Callable[[bytes], T]) -> T | None:
+    """Read a frame; None at the end of the pipe, and for a frame that its writer did not finish."""
     length = int.from_bytes(pipe.read(_LENGTH_BYTES), "big")
     data = pipe.read(length)
-    return msgspec.msgpack.decode(data, type=kind) if length and len(data) == length else None
+    return decode(data) if length and len(data) == length else None
 
 
 class ServiceEnded(StopError):
@@ -170,7 +178,7 @@ class ServiceProcess:
     def _answer(self, request: Request) -> Answer:
         self._say(request)
         pipe = self._running().stdout
-        answer: Answer | None = read_frame(pipe, Answer) if pipe else None
+        answer = read_frame(pipe, answer_in) if pipe else None
         if answer is None:
             raise BrokenPipeError
         return answer

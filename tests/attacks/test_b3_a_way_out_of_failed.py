@@ -130,7 +130,7 @@ STUCK: dict[str, Stuck] = {
         lambda then: cut_input(then, 100), ("InputShorter",), "up to offset 100, and other", ((0, 125),)
     ),
     "code changed": Stuck(
-        lambda then: then.here.feed(0), ("CodeChanged",), "that which app version 2+code:",
+        lambda then: then.here.feed(0), ("CodeChanged",), "replaced by what app version 2+code:",
         ((0, 80),), (80, 120), now=REPLAY, app=lambda then: other_rule(then, apps.subtract, "2"),
     ),
     "replay sends something else": Stuck(

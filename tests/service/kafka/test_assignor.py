@@ -1,6 +1,8 @@
 """User data is read by other versions, and stays within the size of a record."""
 
 import hashlib
+import subprocess
+import sys
 from functools import partial
 
 import msgspec
@@ -10,6 +12,8 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from snapreplay.service.core.assignment import Member
 from snapreplay.service.core.peers import Peer
 from snapreplay.service.kafka.assignor import StandbyAssignor
+from tests.support.child import ROOT
+from tests.support.deadlines import scaled
 
 TOPIC = "app-increments"
 RECORD_BYTES_MAX = 1_000_000
@@ -135,3 +139,27 @@ def test_what_another_version_assigns_is_read_as_far_as_it_is_known(user_data):
     assignor.on_assignment(ConsumerProtocolMemberAssignment(0, [(TOPIC, [0])], user_data))
     assert (assignor.share.owned, assignor.share.peers, assignor.share.first) == ((0,), (), ())
     assert assignor.share.copies == ((1,) if b"copies" in user_data else ())
+
+
+FIRST_TOGETHER = """
+import os, sys, threading
+from tests.service.kafka.test_assignor import TOPIC, Member, group, peer
+
+def first():
+    together.wait()
+    group({"a": Member(frozenset({0}), peer=peer(1))}, 1)
+
+sys.setswitchinterval(1e-6)
+for _ in range(20):
+    if not (child := os.fork()):
+        together = threading.Barrier(4)
+        threads = [threading.Thread(target=first) for _ in range(4)]
+        [each.start() for each in threads]
+        [each.join() for each in threads]
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, "crashed"
+"""
+
+
+def test_several_apps_of_one_process_may_join_their_groups_at_the_same_time():
+    subprocess.run([sys.executable, "-c", FIRST_TOGETHER], cwd=ROOT, check=True, timeout=scaled(60))
