@@ -172,6 +172,10 @@ async def test_both_apps_of_a_killed_process_are_taken_over_from_warm_copies(two
         found = [*of_app["partitions"], *of_app["standbys"]]
         return [each.get("phase", each.get("state")) for each in found].count(what) == count
 
+    def reaches(child: Child, app_id: str) -> bool:
+        found = child.get(f"/apps/{app_id}/api/v1/processes")["items"]
+        return sorted(each["state"] for each in found) == ["reachable", "self"]
+
     with Load(it.here, pause_s=0.05):
         one = start("one")
         await asyncio.to_thread(one.wait_http)
@@ -182,6 +186,9 @@ async def test_both_apps_of_a_killed_process_are_taken_over_from_warm_copies(two
             for child in (one, other):
                 for what in ("live", "warm"):
                     await asyncio.to_thread(child.until, partial(has, child, app_id, what, 1), f"{what}: {app_id}")
+            await asyncio.to_thread(
+                other.until, partial(reaches, other, app_id), f"a stream of the other one: {app_id}"
+            )
         one.kill()
         for app_id in (it.first, it.second):
             await asyncio.to_thread(other.until, partial(has, other, app_id, "live", PARTITIONS), f"all of {app_id}")
