@@ -309,7 +309,8 @@ class Service(Generic[S]):
             raise self._readiness.not_caught_up(timeout_seconds, catching_up.missing()) from None
 
     async def stop(self) -> None:
-        """Finish the current batch, write a last snapshot and leave the group, within `timeouts.shutdown_ms`.
+        """Finish the current batch, write a last snapshot if there is something new, and leave the group, within
+        `timeouts.shutdown_ms`.
 
         Raises:
             StateUnsaved: the service has stopped, but the state of some partitions was only in memory: the increments

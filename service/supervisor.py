@@ -276,7 +276,7 @@ class Supervisor:
         return True
 
     def _release(self, number: int) -> None:
-        """Stop a partition without a last snapshot: another process owns it now, or soon, and fences us."""
+        """Stop a partition without asking for a last snapshot: another process owns it now, or soon, and fences us."""
         runner = self._runners.pop(number)
         runner.stop(last_snapshot=False)
         task = self._tasks.pop(number)

@@ -7,8 +7,7 @@ can be cancelled. From it follow
 - the HTTP request: `method`, `target` and `body`; `api/operation_routes.py` makes the route, and OpenAPI shows it,
 - the request that one process sends to another, which owns the partition,
 - the verb of the command line: `verb`, an option for each parameter, the docstring as its help; the command sends
-  `command.method` to `command.target` with `command.body`,
-- the method of `Service` with the name of the verb.
+  `command.method` to `command.target` with `command.body`. Savepoints and `redrive` have commands of their own.
 
 To add an operation, add its class here, list it in `COMMANDS`, and say who carries it out: an operation on partitions
 has its `begin` below, `ServiceControl.perform` does all others.

@@ -163,7 +163,8 @@ class PartitionRunner:
             self._live.stop()
 
     def stop(self, *, last_snapshot: bool) -> None:
-        """Finish the batch under way and end `run`. With `last_snapshot` a LIVE partition writes one first."""
+        """Finish the batch under way and end `run`. With `last_snapshot`, or if a recovery would fail without one, a
+        LIVE partition writes a snapshot first."""
         self._lifecycle.last_snapshot = last_snapshot
         self._lifecycle.stop()
         self._released = self._live

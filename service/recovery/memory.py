@@ -1,6 +1,7 @@
 """The state of a partition in memory, and the check before a fence.
 
-`Memory` has the state of a partition at least until the log has a proven copy, and lends it to recovery and processing.
+`Memory` has the state of a partition, and lends it to recovery and processing. It is kept until another process owns
+the partition and the log has a proven copy, or the process stops.
 A process that could not recover must not fence: the owner whose memory is the only copy would no longer be the last one
 to fence, and could not write its state.
 """
