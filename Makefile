@@ -143,7 +143,7 @@ CACHED := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX='$(abspath $(VENV))/pycac
 VERSIONS ?= 3.9.1 4.0.1 4.1.1
 .PHONY: brokers
 brokers: setup jars ## Create, run, kill and recover an app on other versions of Kafka (VERSIONS="3.9.1 4.0.1")
-	@SNAPREPLAY_TEST_KAFKA_VERSIONS="$(VERSIONS)" $(BIN)/python -m pytest -v tests/service/test_older_brokers.py
+	@SNAPREPLAY_TEST_KAFKA_VERSIONS="$(VERSIONS)" $(BIN)/python -m pytest -v -m whole tests/service/test_older_brokers.py
 
 # Another version that is known to work. It is installed into its own folder, which comes first on PYTHONPATH.
 PYSPARK ?= 4.3.0
