@@ -229,6 +229,9 @@ ACCESS = {
 @example([("write", "a", 1), 5, ("get", "a", 0)], "write", {})
 @example([("write", "a", 1), 5, ("get", "a", 0)], "read", {})
 @example([("write", "a", 1), 5, ("setdefault", "a", 0), 5, ("looking", None, 1), "stage"], "read", {})
+@example(
+    [("write", "a", 1), "seal", "merge", 5, ("write", "a", 2), "seal", ("write", "b", 1), "stage", "drop"], "write", {}
+)
 @settings(max_examples=100)
 def test_an_entry_is_due_a_ttl_after_its_last_touch(acts, refresh, unstamped):
     """Values, stamps, agenda and index agree with a model, in any course of entries and batches, and however they
