@@ -18,6 +18,7 @@ from snapreplay.service.control.protocol import Check
 from snapreplay.service.core.phase import Phase
 from tests.support.deadlines import scaled
 from tests.support.fake_control import LIVE, LOADING
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -203,15 +204,15 @@ def test_retry_continues_after_one_that_is_refused(invoke, url, control):
 
 
 def test_health_follows_the_probes(invoke, url, control):
-    """0 alive, 1 not alive or, with --ready, not ready; what fails is said."""
+    """0 alive, 1 not alive or, with --ready, not ready; what fails is said. A status is shown for milliseconds."""
     assert invoke("health", "--url", url).exit_code == 0
     not_ready = invoke("health", "--ready", "--url", url)
     assert not_ready.exit_code == 1
     assert "partition 1: loading" in not_ready.stderr
     control.statuses = {0: LIVE}
-    assert invoke("health", "--ready", "--url", url).exit_code == 0
+    eventually(lambda: invoke("health", "--ready", "--url", url).exit_code == 0, "ready")
     control.checks = [Check("loop", ok=False)]
-    assert invoke("health", "--url", url).exit_code == 1
+    eventually(lambda: invoke("health", "--url", url).exit_code == 1, "not alive")
 
 
 def test_health_without_an_answer_is_1(invoke, closed_url, monkeypatch):
