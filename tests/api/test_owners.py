@@ -292,8 +292,8 @@ async def test_an_operation_of_several_is_cancelled_in_each(both):
 
 
 async def test_any_process_may_be_asked_to_drain_another(both):
-    """Each tells it of all. One that would leave no process is refused by itself; one that is not known, by whoever is
-    asked."""
+    """Each shows all drains. A process refuses to be the last one that drains; for an unknown process, the process that
+    was asked refuses."""
     drained = await both.ask.post("/api/v1/processes/p2/drain", json={"reason": "a new kernel"})
     assert (drained.status_code, drained.json()["process_id"]) == (202, "p2")
     async with within(30):

@@ -26,7 +26,7 @@ class Group:
         self._joined: list[Process] = []
         self._cut: set[str] = set()
         self.topic_is_gone = False
-        """What everybody subscribes to was deleted: then no member is given anything."""
+        """The topic of all members was deleted: then no member is given anything."""
         self._due = False
 
     def join(self, process: Process) -> None:

@@ -1,7 +1,7 @@
 """The word of processes on each other's lives: suspicions that are right, wrong, late and doubled.
 
-A process that dies is suspected by the others at once, one that pauses as a silent one. Beside that somebody is
-suspected who lives. No process takes over from the same other one again while its last false alarm counts.
+A process that dies is suspected by the others at once, a process that pauses once it is silent. Live processes are
+suspected, too. No process takes over from the same other one again while its last false alarm counts.
 """
 
 from __future__ import annotations

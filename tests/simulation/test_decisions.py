@@ -56,8 +56,8 @@ REPEATED = ("inputs once",)
     ],
 )
 def test_a_decision_survives_each_fault_of_each_request(kind: str, site: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever makes it is killed before and after the request, pauses, gets no answer, is fenced: the decision is
-    made once, or by the next one, or not at all."""
+    """The process that makes it is killed before and after the request, pauses, gets no answer, is fenced: the
+    decision is made once, or by the next one, or not at all."""
     plan: dict[int, str] = {}
     history, made = REWIRED if kind.startswith("inputs") else DECIDING, MADE[kind]
     event = Event(AT, kind, 0.01)

@@ -43,7 +43,7 @@ async def test_a_log_that_is_not_there_has_no_known_end(log):
 
 
 async def test_brokers_that_do_not_answer_know_nothing(closed_port):
-    """No error: whoever asks waits longer."""
+    """No error: the caller waits longer."""
     settings = hasty(f"127.0.0.1:{closed_port}", 500)
     assert await end_offset(settings, TopicPartition("x", 0)) is None
 

@@ -43,7 +43,7 @@ async def test_who_comes_during_a_question_is_answered_by_the_next_one():
     assert await together.ask(["c"]) == {"c": "C"}
 
 
-async def test_an_error_is_everybodys_and_the_next_question_is_asked_again():
+async def test_all_callers_get_an_error_and_the_next_question_is_asked_again():
     """A cancelled one takes no other one with it; without anybody who waits, a question ends."""
     asked, before = Asked(), asyncio.all_tasks()
     together = Together(asked)
